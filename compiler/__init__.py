@@ -1,0 +1,1 @@
+"""Spec to Graph, Graph to Costs, Graph to GraphModule. Only `lower` imports torch."""
