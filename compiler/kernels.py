@@ -1,0 +1,49 @@
+"""What a kernel is before torch: the region it claims, when it is available, and whether the compiler may look inside.
+
+The emission, which needs torch, is an entry of the same name in `plait.runtime.kernels`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.compiler.prims import Region
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a plan is made for. `torch` is the installed version as (major, minor)."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    torch: tuple[int, int] = (2, 13)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to run a region. `opaque`: the emission cannot be traced into a compiled graph (a library call with its own
+    autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim."""
+    name: str
+    region: str
+    available: Callable[[Region, Target], bool] = lambda region, target: True
+    opaque: bool = False
+
+
+def _without(*switches: str) -> Callable[[Region, Target], bool]:
+    """Available while the region is called without these arguments."""
+    return lambda region, target: not any(region.arg(s) for s in switches)
+
+
+# In order of preference: the first that is available claims the region; else its body runs.
+KERNELS: tuple[Kernel, ...] = (
+    Kernel("softmax", "softmax"),
+    Kernel("layer_norm", "layer_norm"),
+    Kernel("rms_norm", "rms_norm"),
+    Kernel("scaled_dot_product_attention", "attention", _without("dropout")),
+    Kernel("rowwise_attention", "attention", _without("dropout"), opaque=True),
+    Kernel("banded_attention", "windowed_attention", _without("dropout", "masked")),
+    Kernel("conv1d", "convolution"),
+    Kernel("lsh_attention", "lsh_attention", _without("dropout", "wrap", "look_ahead"), opaque=True),
+    Kernel("rnn", "rnn", _without("masked"), opaque=True),
+    Kernel("lstm", "lstm", _without("masked"), opaque=True),
+    Kernel("gru", "gru", _without("masked"), opaque=True),
+    Kernel("cross_entropy", "cross_entropy"),
+)

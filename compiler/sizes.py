@@ -1,0 +1,171 @@
+"""What is known of the dims of a model: values, derivations, promises of divisibility; and exact evaluation of expressions."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import sympy as sp
+
+Numeric = int | float | Fraction
+
+
+class Free(Exception):
+    """An expression holds a dim without a value."""
+
+
+def dim(name: str) -> sp.Symbol:
+    return sp.Symbol(name, integer=True, positive=True)
+
+
+def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
+    """The exact value of an expression: ints and Fractions where they last, floats for logarithms and roots.
+
+    sympy's own `subs` takes milliseconds a call and its `Max` seconds at 20 terms; this is a walk.
+    Raises Free for a symbol without a value."""
+    if isinstance(e, sp.Symbol):
+        if e not in at: raise Free(str(e))
+        return at[e]
+    if isinstance(e, sp.Integer): return int(e)
+    if isinstance(e, sp.Rational): return Fraction(int(e.p), int(e.q))
+    if isinstance(e, sp.Float): return float(e)
+    if e is sp.oo: return math.inf
+    if e is -sp.oo: return -math.inf
+    if isinstance(e, sp.NumberSymbol): return float(e)
+    if isinstance(e, sp.ceiling | sp.floor):
+        inner = e.args[0]
+        base = _log_base(inner)
+        if base is not None and isinstance(e, sp.ceiling):
+            return _ceil_log(evaluate(base[0], at), evaluate(base[1], at))
+        x = evaluate(inner, at)
+        return math.ceil(x) if isinstance(e, sp.ceiling) else math.floor(x)
+    args = e.args
+    if isinstance(e, sp.Add): return _whole(sum((evaluate(a, at) for a in args), 0))
+    if isinstance(e, sp.Mul):
+        out: Numeric = 1
+        for a in args: out = out * evaluate(a, at)
+        return _whole(out)
+    if isinstance(e, sp.Pow):
+        x, y = evaluate(args[0], at), evaluate(args[1], at)
+        if isinstance(y, int): return _whole(Fraction(x) ** y if isinstance(x, int) else x ** y)
+        root = math.isqrt(x) if isinstance(x, int) and x >= 0 and y == Fraction(1, 2) else None
+        return root if root is not None and root * root == x else float(x) ** float(y)
+    if isinstance(e, sp.Max): return max(evaluate(a, at) for a in args)
+    if isinstance(e, sp.Min): return min(evaluate(a, at) for a in args)
+    if isinstance(e, sp.log): return math.log(evaluate(args[0], at))
+    if isinstance(e, sp.exp): return math.exp(evaluate(args[0], at))
+    if isinstance(e, sp.cos): return math.cos(evaluate(args[0], at))
+    if isinstance(e, sp.Mod): return _whole(evaluate(args[0], at) % evaluate(args[1], at))
+    if isinstance(e, sp.Piecewise):
+        for value, condition in args:
+            if holds(condition, at): return evaluate(value, at)
+        raise ValueError(f"no case of {e} holds")
+    if isinstance(e, sp.Sum):
+        body, (i, low, high) = args
+        first, last = evaluate(low, at), evaluate(high, at)
+        return _whole(sum((evaluate(body, {**at, i: t}) for t in range(int(first), int(last) + 1)), 0))
+    raise TypeError(f"no value for {type(e).__name__}: {e}")
+
+
+_RELATIONS = {sp.Eq: lambda x, y: x == y, sp.Ne: lambda x, y: x != y, sp.Lt: lambda x, y: x < y, sp.Le: lambda x, y: x <= y,
+              sp.Gt: lambda x, y: x > y, sp.Ge: lambda x, y: x >= y}
+
+
+def holds(condition, at: Mapping[sp.Symbol, Numeric]) -> bool:
+    if condition in (True, sp.true): return True
+    if condition in (False, sp.false): return False
+    if isinstance(condition, sp.And): return all(holds(c, at) for c in condition.args)
+    if isinstance(condition, sp.Or): return any(holds(c, at) for c in condition.args)
+    return _RELATIONS[type(condition)](*(evaluate(a, at) for a in condition.args))
+
+
+def _whole(x: Numeric) -> Numeric:
+    return int(x) if isinstance(x, Fraction) and x.denominator == 1 else x
+
+
+def _log_base(e: sp.Expr):
+    """(x, base) of log(x)/log(base), else None."""
+    if isinstance(e, sp.Mul) and len(e.args) == 2:
+        for p, q in (e.args, e.args[::-1]):
+            if isinstance(p, sp.log) and isinstance(q, sp.Pow) and q.exp == -1 and isinstance(q.base, sp.log):
+                return p.args[0], q.base.args[0]
+    return None
+
+
+def _ceil_log(x: Numeric, base: Numeric) -> int:
+    """⌈log_base x⌉ without floating point: floats miss at exact powers."""
+    k, power = 0, 1
+    while power < x: k, power = k + 1, power * base                  # type: ignore[assignment]
+    return k
+
+
+def ceil_log2(x) -> sp.Expr:
+    x = sp.sympify(x)
+    return sp.Integer(_ceil_log(int(x), 2)) if x.is_Integer else sp.ceiling(sp.log(x) / sp.log(2))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """bound: dim → value; derived: dim → expression in other dims; divides: pairs (a, c) of `require a % c == 0`;
+    written: the value that the file gives a dim before overrides."""
+    bound: Mapping[sp.Symbol, int] = field(default_factory=dict)
+    derived: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
+    divides: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
+    written: Mapping[sp.Symbol, int] = field(default_factory=dict)
+
+    def value(self, e) -> Numeric | None:
+        """The exact value, or None while a dim in it is free."""
+        try: return evaluate(sp.sympify(e), self.bound)
+        except Free: return None
+
+    def integer(self, e) -> int | None:
+        """The value where it is known and whole, else None."""
+        v = self.value(e)
+        return int(v) if v is not None and v == v and abs(v) != math.inf and int(v) == v else None
+
+    def resolve(self, e) -> sp.Expr:
+        """The expression with derived dims written out."""
+        return _resolve(sp.sympify(e), tuple(sorted(self.derived.items(), key=lambda p: p[0].name)))
+
+    def same(self, x, y) -> bool:
+        """Equal as expressions, or, where all their dims are bound, as numbers."""
+        x, y = sp.sympify(x), sp.sympify(y)
+        if x == y: return True
+        p, q = self.resolve(x), self.resolve(y)
+        if p == q or sp.expand(p - q) == 0: return True
+        u, v = self.value(x), self.value(y)
+        return u is not None and u == v
+
+    def whole(self, x, y) -> bool:
+        """Is x / y an integer whatever the free dims are: by a promise (`require`), or by its form?"""
+        x, y = sp.sympify(x), sp.sympify(y)
+        if any(sp.expand(self.resolve(a) - self.resolve(x)) == 0 and sp.expand(self.resolve(c) - self.resolve(y)) == 0 for a, c in self.divides):
+            return True
+        q = sp.together(self.resolve(x) / self.resolve(y))
+        return sp.fraction(q)[1] == 1 and bool(q.is_integer)
+
+    def quotient(self, x, y) -> sp.Expr:
+        """⌈x / y⌉, written x / y where that is known to be whole."""
+        x, y = sp.sympify(x), sp.sympify(y)
+        return x / y if self.whole(x, y) else sp.ceiling(x / y)
+
+    def bind(self, **values: int) -> Sizes:
+        """With further dims bound; derived ones follow."""
+        bound = {**self.bound, **{dim(k): int(v) for k, v in values.items()}}
+        for name, e in self.derived.items():
+            try: bound[name] = int(evaluate(e, {k: v for k, v in bound.items() if k not in self.derived or k in values}
+                                            if name.name not in values else {name: bound[name]}))
+            except Free: pass
+        return replace(self, bound=bound)
+
+
+@lru_cache(4096)
+def _resolve(e: sp.Expr, derived: tuple) -> sp.Expr:
+    known = dict(derived)
+    for _ in range(len(known) + 1):
+        found = {s: known[s] for s in e.free_symbols if s in known}
+        if not found: break
+        e = e.xreplace(found)
+    return e
