@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,59 +102,117 @@ def unfit(text: str) -> tuple[str, int] | None:
     return None
 
 
-def scan(source: Source, out: Diagnostics) -> list[Token]:
-    """All tokens, with comments and newlines."""
-    text = source.text
+def scan(source: Source, out: Diagnostics, sizes: bool = False) -> list[Token]:
+    """All tokens, with comments and newlines. `sizes`: bytes are refused everywhere, not only in `dims { … }`."""
+    text, at, line_start = source.text, 0, 0
     tokens: list[Token] = []
-    line_start, first = 0, True
-    in_dims = _dims_regions(text)
-    for match in _TOKEN.finditer(text):
-        kind, start, end = match.lastgroup, match.start(), match.end()
-        word = match.group()
+    braces: list[bool] = []                  # of the open `{`: whether each belongs to `dims`
+    while at < len(text) and not out.full:
+        match = _TOKEN.match(text, at)
+        assert match is not None and match.lastgroup is not None
+        kind, word, start, at = match.lastgroup, match.group(), match.start(), match.end()
         if kind == "SPACE":
             continue
-        indent = _width(text, line_start, start) if first else -1
-        first = kind == "NEWLINE"
-        value: Any = None
+        fresh = not tokens or tokens[-1].type == "NEWLINE"
+        token = Token(kind, word, start, at, None, _width(text, line_start, start) if fresh else -1)
         if kind == "NEWLINE":
-            line_start = end
+            line_start = at
         elif kind == "NAME":
-            kind = word.upper() if word in KEYWORDS else "NAME"
+            token.type = word.upper() if word in KEYWORDS else "NAME"
         elif kind == "SIGN":
-            kind = SIGNS[word]
+            token.type = SIGNS[word]
+            if word == "{":
+                braces.append(bool(tokens) and tokens[-1].type == "DIMS")
+            elif word == "}" and braces:
+                braces.pop()
         elif kind == "NUMBER":
-            kind, value = _number(word, start, end, in_dims, out)
+            _number(token, sizes or (bool(braces) and braces[-1]), out)
         elif kind == "TEXT":
-            value = _unescape(word[1:-1])
+            token.value = _unescape(word[1:-1])
         elif kind == "QUOTED":
-            kind, value = "TEXT", word[1:-1]
-            key = "'" if word[0] == "'" else "“”"
-            what = "single quotes" if key == "'" else "curly quotes"
-            out.once(key, "E0102", f"text stands in straight double quotes, not in {what}", start, end, help=f'`"{_short(value)}"`')
+            token.type, token.value = "TEXT", word[1:-1]
+            what = "single quotes" if word[0] == "'" else "curly quotes"
+            out.once(what, "E0102", f"a text stands in straight double quotes, not in {what}", start, at, f'`"{_short(word[1:-1])}"`')
         elif kind == "SLASHES":
-            kind, word, end = _slashes(word, start, tokens, out)
-            if kind == "SIGN":               # a `//` between two operands: the rest of the line is read again
-                tokens.append(Token("TIMES", "/", start, end, None, indent))
-                tokens += _rest(source, end, match.end(), out)
-                continue
-            if kind == "COMMENT" and "\n" in word:
-                line_start = start + word.rfind("\n") + 1
+            at = _slashes(token, tokens, out)
         elif kind == "FOREIGN":
             meant, message, help = FOREIGN[word]
-            out.once(word, "E0102", f"`{word}`: {message}", start, end, help=help)
+            out.once(word, "E0102", f"`{word}`: {message}", start, at, help)
             if meant is None:
                 continue
-            kind = SIGNS.get(meant) or meant.upper()
-            word = meant
+            token.type, token.text = SIGNS.get(meant) or meant.upper(), meant
+        elif word == '"':
+            at = _open_quote(token, text, out)
         elif kind == "OTHER":
-            if word == '"':
-                out.add("E0103", 'this `"` is never closed on its line', start, end, help='a text ends with `"` on the same line')
-                stop = text.find("\n", start)
-                stop = len(text) if stop < 0 else stop
-                tokens.append(Token("TEXT", text[start:stop], start, stop, text[start + 1:stop].rstrip(), indent, 0, True))
-                rest = scan_from(source, stop, out)
-                return tokens + rest
             _other(word, start, out)
             continue
-        tokens.append(Token(str(kind), word, start, end, value, indent))
+        tokens.append(token)
     return tokens
+
+
+def _width(text: str, line_start: int, start: int) -> int:
+    """The column of the first sign of a line; a tab reaches to the next multiple of four."""
+    column = 0
+    for sign in text[line_start:start]:
+        column = (column // 4 + 1) * 4 if sign == "\t" else column + 1
+    return column
+
+
+def _number(token: Token, sizes: bool, out: Diagnostics) -> None:
+    """Fills in the value. A bad number is reported and counts as 1, so that nothing follows from it."""
+    token.value = 1
+    try:
+        value, in_bytes = read(token.text)
+        if in_bytes and sizes:
+            raise BadNumber("", bytes=True)
+        token.type, token.value = ("BYTES" if in_bytes else "NUMBER"), value
+    except BadNumber as bad:
+        if sizes and bad.bytes:
+            digits = token.text.rstrip("kKmMgGibB")
+            letter = token.text[len(digits):len(digits) + 1].upper()
+            help = both(digits, letter) if letter in "KMG" and digits.replace(".", "").isdigit() else ""
+            out.add("E0207", f"`{token.text}`: a length has no bytes", token.start, token.end, help=help)
+        else:
+            out.add("E0101", bad.message, token.start, token.end, help=bad.help)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m.group(1), m.group()), text)
+
+
+def _slashes(token: Token, before: list[Token], out: Diagnostics) -> int:
+    """`//` and `/* … */`. A `//` between two operands is another language's division, any other a comment. Returns where to go on."""
+    ended = not before or before[-1].type in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE", "COMMENT")
+    if token.text.startswith("//") and not ended and re.match(r"//\s*[\w(]+\s*($|[;,)}\]#+*%-])", token.text):
+        out.once("//", "E0102", "`//`: a quotient is written `/`; sizes always divide exactly", token.start, token.start + 2, "`d / h`")
+        token.type, token.text, token.end = "TIMES", "/", token.start + 2
+        return token.end
+    sign = token.text[:2]
+    out.once(sign, "E0102", f"`{sign}`: a comment starts with `#`", token.start, token.start + 2, f"`# {_short(token.text[2:].strip(' */'))}`")
+    token.type = "COMMENT"
+    return token.end
+
+
+def _open_quote(token: Token, text: str, out: Diagnostics) -> int:
+    """A text that its line does not close: it is read to the end of the line."""
+    stop = text.find("\n", token.start)
+    stop = len(text) if stop < 0 else stop
+    out.add("E0103", 'this `"` is never closed on its line', token.start, token.start + 1, help='a text ends with `"` on the line it started on')
+    token.type, token.text, token.end, token.invented = "TEXT", text[token.start:stop], stop, True
+    token.value = token.text[1:].rstrip(")}] ")
+    return stop
+
+
+def _other(sign: str, start: int, out: Diagnostics) -> None:
+    """A character that means nothing."""
+    if sign.isalpha():
+        message, help = f"`{sign}` cannot stand in a name", "names are written with a to z, A to Z, digits and `_`"
+    elif sign in "'‘’“”„`":
+        message, help = f"`{sign}` is no quote of this language", 'a text stands in straight double quotes, as in `"enwik8"`'
+    else:
+        message, help = f"`{sign}` means nothing here" if sign.isprintable() else "a character that cannot be seen means nothing here", ""
+    out.once(sign, "E0102", message, start, start + 1, help)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
