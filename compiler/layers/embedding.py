@@ -1,0 +1,44 @@
+"""From symbols to vectors and back."""
+import sympy as sp
+
+from plait.compiler.axis import axis
+from plait.compiler.builder import Builder, Init
+from plait.compiler.graph import Value
+from plait.compiler.layer import Mistake, Number, Share, Size, Table, feature, layer
+from plait.compiler.layers.linear import ZERO
+
+
+def rows(b: Builder, table: Table | sp.Expr, width: sp.Expr | None) -> Value:
+    """The parameter [V, d]: a shared table by its name, or one of this layer's own."""
+    if isinstance(table, Table): name, size, width = table.name, table.rows, table.width
+    else: name, size = "", table
+    assert width is not None
+    axes = axis("V", size), axis("d", width)
+    init = Init("normal", 1 / sp.sqrt(width))                   # so that a tied output layer starts with logits of size 1
+    return b.table(name, *axes, init=init) if name else b.param("weight", *axes, init=init)
+
+
+@layer
+def embed(b: Builder, x: Value, table: Share | Size, *, width: Size | None = None, scale: Number = sp.Integer(1)) -> Value:
+    """Symbols to rows of a table: [n] of V → [n, d]. With a size, the layer has a table of its own and needs a width.
+    A lookup is movement: 0 MACs."""
+    if x.kind != "index": raise Mistake("E0313", "embed reads symbols, and this stream holds vectors already")
+    if not isinstance(table, Table) and width is None:
+        raise Mistake("E0502", "embed needs a width when it is given the number of symbols", "table", help="embed(V, width = d)")
+    if isinstance(table, Table) and width is not None and not b.sizes.same(table.width, width):
+        raise Mistake("E0302", f"the shared table {table.name} is {table.width} wide, not {width}", "width", (table.width, width))
+    y = b.gather(rows(b, table, width), x, "V", name="lookup")
+    return y if scale == 1 else b.mul(y, scale)
+
+
+@layer
+def unembed(b: Builder, x: Value, table: Share | Size, *, bias: bool = False) -> Value:
+    """Vectors to a score for every symbol, by a shared table or one of its own: [n, d] → [n, V]. V·d MACs a position."""
+    d = feature(x)
+    if isinstance(table, Table) and not b.sizes.same(table.width, d.size):
+        raise Mistake("E0302", f"the shared table {table.name} is {table.width} wide and the stream {d.size}", "table", (table.width, d.size))
+    weight = rows(b, table, d.size)
+    symbols = weight.axis("V")
+    y = b.contract(x, weight, "d", name="logits")
+    if bias: y = b.add(y, b.param("bias", symbols, init=ZERO))
+    return b.rename(y, "V", axis("d", symbols.size))

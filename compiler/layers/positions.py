@@ -1,0 +1,89 @@
+"""How a position is told to the layers above."""
+from typing import Literal
+
+import sympy as sp
+
+from plait.compiler.axis import axis
+from plait.compiler.builder import Builder, Init
+from plait.compiler.graph import Value
+from plait.compiler.layer import Mistake, Pair, Size, Stream, divided, feature, layer, sequence
+
+BASE = sp.Integer(10000)
+
+
+@layer
+def positions(b: Builder, x: Stream, kind: Literal["sinusoidal", "learned", "axial", "rotary"], *, max: Size | None = None,
+              grid: Pair | None = None, widths: Pair | None = None) -> Stream:
+    """Adds a vector for each position: [n, d] → [n, d].
+
+    sinusoidal: sin and cos of growing periods (Vaswani et al. 2017, section 3.5), no parameters. learned: a table of `max`
+    rows, by default n as the file has it. axial: a row and a column vector of a grid side by side (Reformer, section 4).
+    rotary: nothing is added; every attention that follows turns its queries and keys by their position (Su et al. 2021)."""
+    feature(x.value), sequence(x.value)
+    if kind == "rotary": return Stream(x.value, x.mask, BASE)
+    if kind == "sinusoidal": table = _sinusoidal(b, x.value)
+    elif kind == "learned": table = _learned(b, x.value, max)
+    else: table = _axial(b, x.value, grid, widths)
+    return x.to(b.add(x.value, table))
+
+
+def angles(b: Builder, n, half) -> Value:
+    """position · 10000^(−j / half) over [n, half]."""
+    rate = b.map("exp", b.mul(b.position(half), -sp.log(BASE).evalf() / half.size))
+    return b.mul(b.position(n), rate)
+
+
+def _sinusoidal(b: Builder, x: Value) -> Value:
+    d = feature(x)
+    half = axis("half", divided(b, d.size, 2, "kind", "sinusoidal positions come in pairs of sine and cosine: the width is even"))
+    one, pair = axis("pair", 1), axis("pair", 2)
+    turn = angles(b, sequence(x), half)
+    sides = [b.broadcast(b.map(fn, turn), *turn.axes, one) for fn in ("sin", "cos")]
+    return b.merge(b.concat("pair", *sides), "half", pair.name, d)
+
+
+def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
+    n, d, sizes = sequence(x), feature(x), b.sizes
+    if most is None:
+        file, now = (sizes.written.get(n.size), sizes.integer(n.size)) if n.size.is_Symbol else (None, None)
+        most = sp.Integer(file) if file is not None and file != now else n.size
+    have, want = sizes.integer(most), sizes.integer(n.size)
+    if have is not None and want is not None and want > have:
+        raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),
+                      help=f"positions(learned, max = {want})")
+    table = b.param("weight", axis("n", most, "sequence"), d, init=Init("normal", sp.Rational(1, 50)))
+    return table if sizes.same(most, n.size) else b.slice(table, "n", 0, n.size)
+
+
+def _axial(b: Builder, x: Value, grid, widths) -> Value:
+    n, d, sizes = sequence(x), feature(x), b.sizes
+    if grid is None or widths is None:
+        raise Mistake("E0502", "axial positions need a grid and two widths", "kind", help="positions(axial, grid = (128, 512), widths = (d / 4, 3 * d / 4))")
+    (rows, columns), (left, right) = grid, widths
+    wrong = []
+    cells, need = sizes.integer(rows * columns), sizes.integer(n.size)
+    if cells is not None and need is not None and cells < need:
+        wrong.append(Mistake("E0303", f"a grid of {rows} × {columns} has {cells} places, and the sequence has {need}", "grid", (n.size,)))
+    total, width = sizes.integer(left + right), sizes.integer(d.size)
+    if total != width if None not in (total, width) else not sizes.same(left + right, d.size):
+        wrong.append(Mistake("E0302", f"the widths add up to {total if total is not None else left + right}, and the stream is "
+                             f"{width if width is not None else d.size} wide", "widths", (d.size,)))
+    if wrong: raise ExceptionGroup("axial positions", wrong)
+    row, column = axis("row", rows, "sequence"), axis("column", columns, "sequence")
+    sides = []
+    for name, along, width in (("row", row, left), ("column", column, right)):
+        table = b.param(name, along, axis("d", width), init=Init("normal", sp.Rational(1, 50)))
+        sides.append(b.broadcast(table, row, column, axis("d", width)))
+    flat = axis("n", rows * columns, "sequence")
+    table = b.merge(b.concat("d", *sides), "row", "column", flat)
+    return table if sizes.same(flat.size, n.size) else b.slice(table, "n", 0, n.size)
+
+
+def rotated(b: Builder, x: Value, base: sp.Expr, along: str = "k") -> Value:
+    """Queries or keys [b, n, h, k] turned by their position: pairs (j, j + k/2) by position · base^(−2j/k)."""
+    k = x.axis(along)
+    half = axis(along, divided(b, k.size, 2, "head_width", "rotary positions turn pairs of features: the width of a head is even"))
+    turn = angles(b, sequence(x), half)
+    cos, sin = b.map("cos", turn), b.map("sin", turn)
+    p, q = b.slice(x, along, 0, half.size), b.slice(x, along, half.size, half.size)
+    return b.concat(along, b.sub(b.mul(p, cos), b.mul(q, sin)), b.add(b.mul(q, cos), b.mul(p, sin)))
