@@ -53,7 +53,8 @@ def _round(tokens: list[Token], out: Diagnostics) -> list[Token]:
         """Closes every open one at the end of the line where the first stands."""
         for place in open_:
             sign = result[place]
-            out.add("E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=_closing(result, place))
+            if not _swallowed(result, place):
+                out.add("E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=_closing(result, place, out.source.text))
         at = open_[0]
         while at < len(result) and result[at].type != "NEWLINE":
             at += 1
@@ -73,6 +74,11 @@ def _round(tokens: list[Token], out: Diagnostics) -> list[Token]:
             if not open_:
                 out.add("E0104", f"this `{token.text}` closes nothing", token.start, token.end, help="take it away, or open it before")
                 continue
+            outer = [p for p in open_ if result[p].type == CLOSERS[token.type]]
+            while outer and result[open_[-1]].type != CLOSERS[token.type]:
+                sign = result[open_.pop()]   # `([1, 2)`: the inner one is closed before the outer one
+                out.add("E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=f"add `{SIGN[OPENERS[sign.type]]}` before `{token.text}`")
+                result.append(Token(OPENERS[sign.type], "", token.start, token.start, invented=True))
             opener = result[open_.pop()]
             if CLOSERS[token.type] != opener.type:
                 right = SIGN[OPENERS[opener.type]]
@@ -93,15 +99,31 @@ def _word_starts(tokens: list[Token], i: int) -> bool:
     return tokens[i].type in STARTERS and _starts(tokens, i) and following not in ("EQUAL", "COMMA")
 
 
-def _closing(tokens: list[Token], place: int) -> str:
-    """The line of a bracket, closed."""
-    start = place
-    while start and tokens[start - 1].type not in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
+def _swallowed(tokens: list[Token], place: int) -> bool:
+    """Whether an open quote behind a bracket took the rest of its line."""
+    while place < len(tokens) and tokens[place].type != "NEWLINE":
+        if tokens[place].type == "TEXT" and tokens[place].invented:
+            return True
+        place += 1
+    return False
+
+
+def _closing(tokens: list[Token], place: int, text: str) -> str:
+    """The statement of a bracket as far as its line goes, closed."""
+    breaks = ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE")
+    start = end = place
+    while start and tokens[start - 1].type not in breaks:
         start -= 1
-    end = place
-    while end < len(tokens) and tokens[end].type not in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
+    while end + 1 < len(tokens) and tokens[end + 1].type not in breaks:
         end += 1
-    return "" if end - start > 40 or start == end else f"add `{SIGN[OPENERS[tokens[place].type]]}` where it ends"
+    closers: list[str] = []
+    for token in tokens[start:end + 1]:
+        if token.type in ("LPAR", "LSQB"):
+            closers.append(SIGN[OPENERS[token.type]])
+        elif token.type in ("RPAR", "RSQB") and closers:
+            closers.pop()
+    written = text[tokens[start].start:tokens[end].end].rstrip(", ")
+    return f"`{written}{''.join(reversed(closers))}`" if len(written) < 60 else f"add `{SIGN[OPENERS[tokens[place].type]]}` where it ends"
 
 
 def _match(tokens: list[Token]) -> bool:

@@ -183,6 +183,9 @@ class Builder:
         return Setting(name.text, value, span, self.at(name))
 
     def every(self, span: Span, period: Expr, *actions: Any) -> Every:
+        if not isinstance(period, Quantity):
+            self.out.add("E0208", "`every` counts in a unit", period.span.start, period.span.end,
+                         help="`every 500 steps`; the units are steps, tokens, sequences, epochs and minutes")
         return Every(period, tuple(a for a in actions if not isinstance(a, Token)), span)
 
     def bare_call(self, span: Span, name: Token) -> Call:

@@ -106,6 +106,7 @@ def scan(source: Source, out: Diagnostics, sizes: bool = False) -> list[Token]:
     """All tokens, with comments and newlines. `sizes`: bytes are refused everywhere, not only in `dims { … }`."""
     text, at, line_start = source.text, 0, 0
     tokens: list[Token] = []
+    skipped = False                          # a sign that means nothing: what follows from it is not reported
     braces: list[bool] = []                  # of the open `{`: whether each belongs to `dims`
     while at < len(text) and not out.full:
         match = _TOKEN.match(text, at)
@@ -145,7 +146,9 @@ def scan(source: Source, out: Diagnostics, sizes: bool = False) -> list[Token]:
             at = _open_quote(token, text, out)
         elif kind == "OTHER":
             _other(word, start, out)
+            skipped = True
             continue
+        token.invented, skipped = token.invented or skipped and kind != "NEWLINE", False
         tokens.append(token)
     return tokens
 
@@ -208,7 +211,7 @@ def _other(sign: str, start: int, out: Diagnostics) -> None:
     if sign.isalpha():
         message, help = f"`{sign}` cannot stand in a name", "names are written with a to z, A to Z, digits and `_`"
     elif sign in "'‘’“”„`":
-        message, help = f"`{sign}` is no quote of this language", 'a text stands in straight double quotes, as in `"enwik8"`'
+        message, help = f"{'a backtick' if sign == '`' else f'`{sign}`'} is no quote of this language", 'a text stands in straight double quotes, as in `"enwik8"`'
     else:
         message, help = f"`{sign}` means nothing here" if sign.isprintable() else "a character that cannot be seen means nothing here", ""
     out.once(sign, "E0102", message, start, start + 1, help)

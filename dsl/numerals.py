@@ -73,8 +73,11 @@ def _bad_suffix(text: str, mantissa: str, suffix: str) -> BadNumber:
         return BadNumber(f"`{text}` is no size: bytes are counted in KiB, MiB and GiB", "`1KiB` is 1,024 bytes", bytes=True)
     if suffix.lower() in ("t", "b", "bn", "mio", "mn"):
         return BadNumber(f"`{text}` has a suffix that plait does not know: `{suffix}`", "k, M and G are decimal; Ki, Mi and Gi are binary")
-    if suffix in ("g", "ki", "mi", "gi"):
-        return BadNumber(f"`{text}` has a suffix that plait does not know: `{suffix}`", both(mantissa, suffix[0].upper() if suffix != "ki" else "K"))
+    if suffix in ("m", "g", "ki", "mi", "gi"):
+        return BadNumber(f"`{text}` has a suffix that plait does not know: `{suffix}`",
+                         both(mantissa, suffix[0].upper()) + (f", or the product `{mantissa} * {suffix}`" if len(suffix) == 1 else ""))
+    if mantissa == "0" and re.fullmatch(r"x[0-9a-fA-F]+|b[01]+|o[0-7]+", suffix):
+        return BadNumber(f"`{_short(text)}` is not a number: numbers are decimal", f"`{int(text, 0)}`" if len(text) < 20 else "")
     if suffix.startswith("_"):
         return BadNumber(f"`{text}` is not a number", f"`{text.replace('_', '')}`")
     return BadNumber(f"`{_short(text)}` is not a number: `{_short(suffix)}` is no suffix", f"a product is written `{mantissa} * {_short(suffix)}`")

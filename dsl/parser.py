@@ -6,7 +6,6 @@ is cut back to where a statement may start, and the tokens are skipped to the ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from plait.dsl.brackets import settle
@@ -107,7 +106,7 @@ class Parser:
     """One walk over the tables."""
 
     def __init__(self, table: Table, start: str, source: Source, out: Diagnostics):
-        self.table, self.source, self.out = table, source, out
+        self.table, self.start, self.source, self.out = table, start, source, out
         self.builder = Builder(source, out)
         self.stack = [Entry(table.starts[start], None, 0, 0, 0)]
         self.tokens: list[Token] = []
