@@ -164,7 +164,7 @@ def _exchange(parser: Parser, token: Token, before: Token | None) -> bool | None
             del parser.tokens[parser.at]     # the one before was explained
             return True
         parser.out.once("comma " + name, "E0203", f"one {name} on each line, or `;` between them, not `,`", token.start, token.end,
-                        BLOCKS[block(parser)][2])
+                        f"`; {parser.tokens[parser.at + 1].text} …`")
         token.type, token.text = "END", ";"
         return True
     return None
@@ -235,9 +235,10 @@ def _add(parser: Parser, token: Token, before: Token | None) -> bool | None:
         if parser.accepts("COMMA", token.type):
             return _insert(parser, "COMMA", ",", "E0208", f"a comma is missing before `{token.text}`", f"`{before.text}, {token.text} …`")
         return None
-    if not parser.accepts("END", token.type, _next(parser)):
+    place = block(parser)
+    if not (parser.accepts("END", token.type) if place == "body" else parser.accepts("END", token.type, _next(parser))):
         return None
-    name, _, example = BLOCKS[block(parser)]
+    name = BLOCKS[place][0]
     written = token.text + ("(…)" if _next(parser) == "LPAR" else " { … }" if _next(parser) == "LBRACE" else "")
     help = f"`{before.text}; {written}`" if before.type == "NAME" else f"`; {written}`"
     if name == "layer" and before.type == "NAME" and _next(parser) in ("END", "RBRACE"):
@@ -364,6 +365,8 @@ def words(types: set[str], place: str = "file", before: str = "") -> str:
         left -= {"TOKENS", "STREAM", "CLASS"}
     if len(left & WORDS) > 20:
         left -= WORDS                        # any word may name an argument or a setting
+    if before.upper() in WORDS and told:
+        left.discard("EQUAL")                # `every = …` is possible, and nobody means it
     for type in sorted(left & WORDS):
         told.append(f"`{type.lower()}`")
     if left & OPERATORS:

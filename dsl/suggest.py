@@ -9,7 +9,7 @@ MOST = 3
 # What other libraries and papers say → what it is called here; several where the place decides. Lower case, without `_` at the ends.
 ALIASES: dict[str, str] = {
     # attention
-    "n_head": "heads", "n_heads": "heads", "num_heads": "heads", "nhead": "heads", "nheads": "heads", "num_attention_heads": "heads h",
+    "n_head": "heads h", "n_heads": "heads h", "num_heads": "heads h", "nhead": "heads h", "nheads": "heads h", "num_attention_heads": "heads h",
     "head": "heads", "attention_heads": "heads h", "encoder_attention_heads": "heads h", "decoder_attention_heads": "heads h",
     "n_kv_heads": "kv_heads", "num_kv_heads": "kv_heads", "num_key_value_heads": "kv_heads", "n_query_groups": "kv_heads",
     "head_dim": "head_width", "head_size": "head_width", "d_head": "head_width", "dim_head": "head_width", "d_k": "head_width",
