@@ -1,0 +1,398 @@
+"""Graph → torch.fx.GraphModule. A claimed region is one call of its kernel; any other region is its body, in place.
+
+The only module of the compiler, with those it is made of (tensors, dims, loops, inverse, segments), that imports torch."""
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import sympy as sp
+import torch
+from torch import Tensor, fx, nn
+
+from plait.compiler import tensors
+from plait.compiler.axis import Axis, volume, without
+from plait.compiler.dims import Dims, free, measurable
+from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.inverse import Inverse, kept, parts
+from plait.compiler.kernels import KERNELS
+from plait.compiler.loops import Trips
+from plait.compiler.prims import (
+    Broadcast,
+    Concat,
+    Const,
+    Contract,
+    Fold,
+    Gather,
+    Loop,
+    Map,
+    Merge,
+    Pad,
+    Position,
+    Random,
+    Reduce,
+    Region,
+    Rename,
+    Scatter,
+    Slice,
+    Sort,
+    Split,
+    Window,
+)
+from plait.compiler.segments import segmented
+from plait.compiler.sizes import Sizes, evaluate
+
+OPAQUE = frozenset(k.name for k in KERNELS if k.opaque)
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What an emission is told: the region, its operands and results as the body names them (with their axes), the sizes."""
+    region: Region
+    sizes: Sizes
+    compiled: bool = False
+
+    @property
+    def ins(self) -> tuple[Value, ...]: return self.region.body.ins
+
+    @property
+    def outs(self) -> tuple[Value, ...]: return self.region.body.outs
+
+    def into(self, k: int, *names: str) -> Callable[[Tensor], Tensor]:
+        """Operand k, permuted to this order of its axes."""
+        return permuted(self.ins[k].names, names)
+
+    def back(self, *names: str, k: int = 0) -> Callable[[Tensor], Tensor]:
+        """Result k, given with its axes in this order, permuted to the order that the graph wants."""
+        return permuted(names, self.outs[k].names)
+
+    def number(self, name: str, *operands: Tensor, default=None):
+        """The value of an argument that is a number or an expression; free dims are read from the operands' shapes."""
+        e = self.region.arg(name, default)
+        if e is None or isinstance(e, bool | int | float | str): return e
+        return self.value(e, *operands)
+
+    def value(self, e, *operands: Tensor):
+        found = self.sizes.value(e)
+        if found is None:
+            at = dict(self.sizes.bound)
+            for v, x in zip(self.ins, operands):
+                at |= {a.size: x.shape[k] for k, a in enumerate(v.axes) if isinstance(a.size, sp.Symbol)}       # type: ignore[misc]
+            found = evaluate(self.sizes.resolve(e), at)
+        return int(found) if found == int(found) else float(found)
+
+
+# Torch's side of a kernel. Called once a region while lowering; gives a function of tensors in the layout of `ins`, which gives
+# a tensor in the layout of `outs`, or a tuple of them where there are several.
+Emission = Callable[[KernelCall], Callable]
+
+
+def permuted(have: tuple[str, ...], want: tuple[str, ...]) -> Callable[[Tensor], Tensor]:
+    if set(have) != set(want): raise ValueError(f"axes {have} cannot be ordered as {want}")
+    order = [have.index(w) for w in want]
+    return (lambda x: x) if order == sorted(order) else (lambda x: x.permute(order))
+
+
+def lower(graph: Graph, sizes: Sizes, kernels: Mapping[str, Emission], *, compile: bool = False) -> nn.Module:
+    """A module that takes the graph's inputs in order and gives a tuple of its outputs.
+
+    A parameter with an axis of copies in front is handed over as a tuple of tensors, one a copy, nested where copies are.
+    Dims that `sizes` does not bind, the batch among them, are read from the shapes of the inputs at each call. `kernels` gives
+    the emission of every claimed region; KeyError if one is missing. compile: runs of primitives and traceable kernels are compiled,
+    each once; loops and opaque kernels run between them."""
+    return Lowering(sizes, kernels, compile).module(graph)
+
+
+def nested(v: Value) -> bool:
+    """Is it handed over as a tuple, an entry a copy?"""
+    return v.kind == "param" and any(a.role == "copies" for a in v.axes)
+
+
+class Lowering:
+    """One graph being written. Values become nodes, in the order of their axes; consts stay Python numbers."""
+
+    def __init__(self, sizes: Sizes, kernels: Mapping[str, Emission], compile: bool, inverted: bool = False):
+        self.sizes, self.kernels, self.compile, self.inverted = sizes, kernels, compile, inverted
+
+    # -- graphs --------------------------------------------------------------------------------------------------------------
+    def module(self, graph: Graph, wanted: tuple[tuple[Axis, ...], ...] = (), extra: tuple[sp.Symbol, ...] = ()) -> nn.Module:
+        """A module of a closed graph. wanted: layouts for the first outputs; extra: dims handed over as further operands."""
+        low = Lowering(self.sizes, self.kernels, self.compile, self.inverted)
+        low.start(graph, extra)
+        low.nodes(graph.nodes)
+        outs = [low.align(low.env[v], v.axes, w) for v, w in zip(graph.outs, wanted)] + [low.env[v] for v in graph.outs[len(wanted):]]
+        low.fx.output(tuple(map(low.whole, outs)))
+        made = fx.GraphModule(low.root, low.fx)
+        made.graph.eliminate_dead_code()
+        if not self.compile: return made
+        loose = free(graph, self.sizes)
+        return segmented(made, frozenset(s.name for s in loose))
+
+    def start(self, graph: Graph, extra: tuple[sp.Symbol, ...]) -> None:
+        self.fx, self.root = fx.Graph(), nn.Module()
+        self.node: Node | None = None
+        self.floats: set[Value] = set()                    # integers by kind that torch makes reals: a position over a number
+        self.dims = Dims(self.sizes, self.call)
+        self.env: dict[Value, object] = {v: self.placeholder(v.name, v.axes) for v in graph.ins}
+        for s in extra:
+            self.dims.at[s] = node = self.placeholder(f"size_{s}", ())
+            node.meta["symbol"] = str(s)
+        whole = [v for v in graph.ins if not nested(v)]
+        real = [v for v in whole if v.kind in ("real", "param")]
+        self.like = self.env[(real or whole)[0]] if whole else None
+        for s in sorted(free(graph, self.sizes) - set(extra), key=str):
+            found = measurable(graph.ins, s, lambda v: not nested(v))
+            if found is not None: self.dims.measure(s, self.env[found[0]], *found[1:])               # type: ignore[arg-type]
+
+    def placeholder(self, name: str, axes: tuple[Axis, ...]) -> fx.Node:
+        node = self.fx.placeholder(re.sub(r"\W", "_", name))
+        node.meta["axes"] = [str(a.size) for a in axes]
+        return node
+
+    def call(self, fn: Callable, *args, **named) -> fx.Node:
+        return self.described(self.fx.call_function(fn, args, named))
+
+    def described(self, node: fx.Node) -> fx.Node:
+        """The node, with the place in the spec that it comes from."""
+        if self.node is not None: node.meta |= {"at": self.node.at, "span": self.node.span}
+        return node
+
+    def opaque(self, fn: Callable, *args) -> fx.Node:
+        node = self.call(fn, *args)
+        node.meta["opaque"] = True
+        return node
+
+    def nodes(self, nodes: tuple[Node, ...]) -> None:
+        for n in nodes:
+            self.node = n
+            made = self.lowered(n, [self.env[v] for v in n.ins])
+            for v, x in zip(n.outs, made):
+                self.env[v] = x
+                if not isinstance(x, fx.Node): continue
+                x.meta.setdefault("axes", [str(a.size) for a in v.axes])
+                if not v.axes and v.kind in ("index", "const"): x.meta["scalar"] = True
+
+    # -- layouts -------------------------------------------------------------------------------------------------------------
+    def align(self, x, have: tuple[Axis, ...], want: tuple[Axis, ...]):
+        """Permuted to the order of `want`, with a 1 for every axis that is not there."""
+        if not isinstance(x, fx.Node) or not have: return x
+        names, wanted = [a.name for a in have], [a.name for a in want]
+        order = [names.index(w) for w in wanted if w in names]
+        if order != sorted(order): x = self.call(torch.permute, x, order)
+        for k, w in enumerate(wanted):
+            if w not in names: x = self.call(torch.unsqueeze, x, k)
+        return x
+
+    def broadcastable(self, x, have: tuple[Axis, ...], want: tuple[Axis, ...]):
+        """Aligned to `want` from its first axis on: torch adds those in front."""
+        names = {a.name for a in have}
+        first = next((k for k, a in enumerate(want) if a.name in names), 0)
+        return self.align(x, have, want[first:])
+
+    def whole(self, x) -> fx.Node:
+        """A tensor where a Python number may stand."""
+        return x if isinstance(x, fx.Node) and "number" not in x.meta else self.call(tensors.number, x, self.like)
+
+    def flat(self, axes: tuple[Axis, ...]): return self.dims(volume(axes))
+
+    def shaped(self, x, axes: tuple[Axis, ...], *groups: tuple[Axis, ...]):
+        """x, with these axes, reshaped so that each group of them is one dimension."""
+        if all(len(g) == 1 for g in groups): return x
+        return self.call(torch.reshape, x, [self.flat(g) for g in groups])
+
+    # -- primitives ----------------------------------------------------------------------------------------------------------
+    def lowered(self, n: Node, args: list) -> list:
+        x, y = args[0] if args else None, n.outs[0]
+        a = n.ins[0] if n.ins else y
+
+        def dim(name: str, v: Value = a) -> int: return v.names.index(name)
+
+        match n.op:
+            case Const(value): return [self.const(value)]
+            case Position(axis): return [self.call(tensors.positions, self.dims(axis.size), self.like)]
+            case Random(fn, axes): return [self.call(tensors.random, fn, [self.dims(p.size) for p in axes], self.whole(x), self.like)]
+            case Map(fn): return [self.mapped(fn, n, args)]
+            case Contract(over): return [self.product(n, over, *args)]
+            case Reduce(fn, over): return [self.reduced(fn, [dim(o) for o in over], x, a)]
+            case Broadcast(axes):
+                shape = [self.dims(p.size) for p in axes]
+                if not isinstance(x, fx.Node) or "number" in x.meta: return [self.call(tensors.filled, shape, x, self.like)]
+                return [self.call(torch.Tensor.expand, self.align(x, a.axes, axes), shape)]
+            case Rename(): return [x]
+            case Split(name, into):
+                return [self.call(torch.unflatten, x, dim(name), [self.dims(p.size) for p in into])]
+            case Merge((p, q), into):
+                order = [k for k in range(len(a.axes)) if k != dim(q)]
+                order.insert(order.index(dim(p)) + 1, dim(q))
+                if order != sorted(order): x = self.call(torch.permute, x, order)
+                k = y.names.index(into.name)
+                return [self.call(torch.flatten, x, k, k + 1)]
+            case Slice(name, start, size):
+                if start == 0 and self.sizes.same(a.axis(name).size, size): return [x]
+                return [self.call(torch.narrow, x, dim(name), self.dims(start), self.dims(size))]
+            case Pad(name, before, after):
+                if self.sizes.same(before, 0) and self.sizes.same(after, 0): return [x]
+                return [self.call(tensors.pad, x, dim(name), self.dims(before), self.dims(after))]
+            case Concat(name):
+                return [self.call(torch.cat, [self.align(p, v.axes, y.axes) for p, v in zip(args, n.ins)], y.names.index(name))]
+            case Window(name, into, left, dilation):
+                return [self.call(tensors.window, x, dim(name), *map(self.dims, (into.size, left, dilation)))]
+            case Fold(name, w, left, dilation):
+                return [self.call(tensors.fold, x, dim(name), dim(w), self.dims(left), self.dims(dilation))]
+            case Sort(name):
+                return [self.choice(tensors.stable_order, x, dim(name), a, a.axis(name).size)]
+            case Gather(name): return [self.gathered(n, name, *args)]
+            case Scatter(axis): return [self.scattered(n, axis, *args)]
+            case Region(): return self.region(n, args)
+            case Loop(): return self.loop(n, args)
+            case _: assert_never(n.op)
+
+    def const(self, value: sp.Expr):
+        made = self.dims.number(value)
+        if isinstance(made, fx.Node): made.meta["number"] = True
+        return made
+
+    def mapped(self, fn: str, n: Node, args: list):
+        y = n.outs[0]
+        parts = [self.broadcastable(x, v.axes, y.axes) for x, v in zip(args, n.ins)]
+        numbers = [not isinstance(p, fx.Node) or "number" in p.meta for p in parts]
+        made_real = [v in self.floats for v in n.ins]
+        if all(numbers): parts[0] = self.whole(parts[0])
+        if fn == "where" and all(numbers[1:]):
+            if all(v.kind == "const" for v in n.ins[1:]): return self.call(tensors.either, *parts, self.like)
+            parts[1] = self.whole(parts[1])
+        if y.kind == "real" and not all(made_real):            # positions meet reals: in the reals' dtype
+            parts = [self.call(tensors.real, p, self.like) if m else p for p, m in zip(parts, made_real)]
+        elif y.kind == "index" and (fn in tensors.REAL or any(made_real) or any(v.kind == "const" and isinstance(p, float)
+                                                                               for v, p in zip(n.ins, args))):
+            self.floats.add(y)
+        return self.call(tensors.MAPS[fn], *parts)
+
+    def reduced(self, fn: str, dims: list[int], x, a: Value):
+        match fn:
+            case "sum":
+                made = self.call(torch.sum, x, dims)
+                return made if a.kind in ("real", "param") else self.call(tensors.real, made, self.like)
+            case "max": return self.call(tensors.largest, x, dims)
+            case "argmax": return self.choice(torch.argmax, x, dims[0], a, a.axes[dims[0]].size)
+            case _: raise NotImplementedError(f"no reduction {fn}")
+
+    def choice(self, fn: Callable, x, dim: int, a: Value, below: sp.Expr):
+        """An order or an argmax. Of reals inside an inverted part it is kept by forward, not made again from rounded activations."""
+        if not self.inverted or a.kind in ("index", "mask"): return self.call(fn, x, dim)
+        return self.opaque(kept, fn, self.dims(below), x, dim)
+
+    def product(self, n: Node, over: tuple[str, ...], x, y):
+        """One mm, or one bmm where axes go together; each operand stays as it lies, transposed by a view where its sum runs first.
+
+        Never einsum: it turns a product without a sum, or over a size of 1, into a multiplication that no counter sees."""
+        a, b = n.ins
+        x, y = self.whole(x), self.whole(y)
+        both = tuple(p for p in a.axes if b.has(p.name) and p.name not in over)
+        mine, yours = without(a.axes, b.names), without(b.axes, a.names)
+        k = self.summed(a, b, over)
+        left, right = self.matrix(x, a, both, mine, k), self.matrix(y, b, both, yours, k)
+        if both: out = self.call(torch.bmm, left, self.call(torch.transpose, right, 1, 2))
+        else: out = self.call(torch.mm, left, self.call(torch.transpose, right, 0, 1))
+        have = (*both, *mine, *yours)
+        if not (len(mine) == len(yours) == 1 and len(both) < 2): out = self.call(torch.reshape, out, [self.dims(p.size) for p in have])
+        return self.align(out, have, n.outs[0].axes)
+
+    @staticmethod
+    def summed(a: Value, b: Value, over: tuple[str, ...]) -> tuple[Axis, ...]:
+        """The axes to sum over in the order of the operand with more axes of its own to lose: weights are the smaller copy."""
+        lead = a if len(a.axes) >= len(b.axes) else b
+        return tuple(p for p in lead.axes if p.name in over)
+
+    def matrix(self, x, v: Value, both: tuple[Axis, ...], own: tuple[Axis, ...], k: tuple[Axis, ...]):
+        """[both, own, k], as a view wherever the layout allows."""
+        first = {p.name: i for i, p in enumerate(v.axes)}
+        groups: tuple[tuple[Axis, ...], ...] = ((both,) if both else ()) + (own, k)
+        if own and k and max(first[p.name] for p in k) < min(first[p.name] for p in own):       # it lies as [k, own]
+            groups = groups[:-2] + (k, own)
+            x = self.shaped(self.align(x, v.axes, sum(groups, ())), (), *groups)
+            return self.call(torch.transpose, x, len(groups) - 2, len(groups) - 1)
+        return self.shaped(self.align(x, v.axes, sum(groups, ())), (), *groups)
+
+    def gathered(self, n: Node, name: str, x, index):
+        a, i, y = *n.ins, n.outs[0]
+        if isinstance(index, int): return self.align(self.call(torch.select, x, a.names.index(name), index), without(a.axes, (name,)), y.axes)
+        shared = tuple(p for p in i.axes if p.name != name and a.has(p.name))
+        own, rest = without(i.axes, [p.name for p in shared]), without(a.axes, (name, *(p.name for p in shared)))
+        x = self.align(x, a.axes, (*shared, a.axis(name), *rest))
+        out = self.call(tensors.gather, x, self.align(self.whole(index), i.axes, (*shared, *own)), len(shared))
+        return self.align(out, (*shared, *own, *rest), y.axes)
+
+    def scattered(self, n: Node, axis: Axis, x, index):
+        a, i, y = *n.ins, n.outs[0]
+        shared = tuple(p for p in i.axes if y.has(p.name) and p.name != axis.name)
+        own, rest = without(i.axes, [p.name for p in shared]), without(a.axes, i.names)
+        x, index = self.align(x, a.axes, (*shared, *own, *rest)), self.align(index, i.axes, (*shared, *own))
+        out = self.call(tensors.scatter, x, index, len(shared), self.dims(axis.size))
+        return self.align(out, (*shared, axis, *rest), y.axes)
+
+    # -- bodies --------------------------------------------------------------------------------------------------------------
+    def region(self, n: Node, args: list) -> list:
+        assert isinstance(n.op, Region)
+        body = n.op.body
+        args = [x if nested(v) else self.align(x, v.axes, f.axes) for x, v, f in zip(args, n.ins, body.ins)]
+        if n.op.kernel: return self.claimed(n, args)
+        outer = self.env
+        self.env = dict(zip(body.ins, args))
+        self.nodes(body.nodes)
+        outs = [self.env[v] for v in body.outs]
+        self.env, self.node = outer, n
+        return outs
+
+    def claimed(self, n: Node, args: list) -> list:
+        op = n.op
+        assert isinstance(op, Region)
+        run = self.kernels[op.kernel](KernelCall(op, self.sizes, self.compile))
+        node = self.call(run, *map(self.whole, args))
+        if op.kernel in OPAQUE: node.meta["opaque"] = True
+        return [node] if len(n.outs) == 1 else [self.call(operator.getitem, node, k) for k in range(len(n.outs))]
+
+    def loop(self, n: Node, args: list) -> list:
+        op = n.op
+        assert isinstance(op, Loop)
+        ins, c, s = op.body.ins, op.carried, op.sliced
+        operands = []
+        for k, (x, v, inner) in enumerate(zip(args, n.ins, ins)):
+            layout = ((op.axis,) if c <= k < c + s else ()) + inner.axes
+            if not nested(v): x = self.align(self.whole(x), v.axes, layout)
+            elif [p.name for p in v.axes] != [p.name for p in layout]: raise NotImplementedError(f"{v} is handed over as {layout}")
+            operands.append(x)
+        loose = self.loose(op)
+        trips = self.dims(op.axis.size)
+        name = f"loop{sum(1 for _ in self.root.children())}"
+        self.root.add_module(name, self.trips(op, loose))
+        node = self.described(self.fx.call_module(name, (trips, *operands, *(self.dims.at[x] for x in loose))))
+        node.meta["opaque"] = True
+        return [self.call(operator.getitem, node, k) for k in range(len(n.outs))]
+
+    def loose(self, op: Loop) -> tuple[sp.Symbol, ...]:
+        """Dims without a value that the body cannot read from its operands' shapes: they are handed over."""
+        found = free(op.body, self.sizes) - ({op.index} if op.index is not None else set())
+        return tuple(sorted((x for x in found if measurable(op.body.ins, x, lambda v: not nested(v)) is None), key=str))
+
+    def trips(self, op: Loop, loose: tuple[sp.Symbol, ...]) -> nn.Module:
+        """The module of a loop: one lowered body, or one a trip where the body reads the trip's number."""
+        each = op.index is not None and op.index in free(op.body, replace(self.sizes, bound={}))
+        count = self.sizes.integer(op.axis.size)
+        if each and count is None: raise NotImplementedError(f"{op.axis} copies that differ, and no number of them")
+        states = tuple(v.axes for v in op.body.ins[:op.carried])
+
+        def at(t: int) -> Sizes:
+            return replace(self.sizes, bound={**self.sizes.bound, op.index: t}) if each else self.sizes      # type: ignore[dict-item]
+
+        numbers = range(count) if each and count is not None else range(1)
+        if op.keep == "invert":
+            steps = parts(op)
+            made = [[Lowering(at(t), self.kernels, self.compile, True).module(p.graph, wanted=(p.layout,), extra=loose) for p in steps.parts]
+                    for t in numbers]
+            return Inverse(op, steps, made)
+        bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, wanted=states, extra=loose) for t in numbers]
+        return Trips(op, bodies, warm_state=op.axis.role == "sequence")

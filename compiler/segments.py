@@ -1,0 +1,93 @@
+"""Compiling by region: a lowered graph is cut into runs of traceable nodes, each compiled once, whatever calls it. (Imports torch.)
+
+What cannot be traced (loops, opaque kernels) runs between them, called from an outer graph in the same order."""
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor, fx, nn
+
+from plait.compiler import tensors
+
+# Nodes that cost nothing worth compiling: a run of only these is left in the outer graph.
+LIGHT = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.permute, torch.unsqueeze, torch.Tensor.expand,
+         torch.reshape, torch.narrow, torch.select, torch.unflatten, torch.flatten, torch.transpose, tensors.size, tensors.positions,
+         tensors.number, tensors.filled}
+VIEWS = LIGHT - {operator.add, operator.mul, operator.sub, operator.floordiv}
+
+
+class Segment(nn.Module):
+    """A compiled run of nodes. `dims`: for every input, the dimensions whose size is free beyond the batch."""
+
+    def __init__(self, graph: fx.GraphModule, dims: list[list[int]]):
+        super().__init__()
+        # In a tuple: the graph has no state, and the compiled wrapper's names are not ours.
+        self.run = (torch.compile(graph, fullgraph=True),)
+        self.graph, self.dims = (graph,), dims
+        self.marked = any(dims)
+
+    def forward(self, *operands):
+        if self.marked:
+            for x, dims in zip(operands, self.dims):
+                if isinstance(x, Tensor):
+                    for d in dims: torch._dynamo.maybe_mark_dynamic(x, d)
+        return self.run[0](*operands)
+
+
+def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
+    """The same module with its runs of traceable nodes compiled. loose: names of dims without a value."""
+    # Past the limit torch would run eagerly and say so in a log line only.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    runs = _runs(module.graph)
+    outer, root, at = fx.Graph(), nn.Module(), {}
+    for name, child in module.named_children(): root.add_module(name, child)
+    free = loose - {"b"}
+
+    def copy(n: fx.Node) -> None: at[n] = outer.node_copy(n, lambda m: at[m])
+
+    first = {run[0]: run for run in runs}
+    inside = {n for run in runs for n in run}
+    for n in module.graph.nodes:
+        if n in first: _call(first[n], outer, root, at, free)
+        elif n not in inside: copy(n)
+    return fx.GraphModule(root, outer)
+
+
+def _runs(graph: fx.Graph) -> list[list[fx.Node]]:
+    """Maximal runs between opaque nodes, those left out that would do next to nothing."""
+    runs: list[list[fx.Node]] = [[]]
+    for n in graph.nodes:
+        if n.op in ("placeholder", "output"): continue
+        if n.meta.get("opaque"): runs.append([])
+        else: runs[-1].append(n)
+    return [run for run in map(_trimmed, runs) if any(_heavy(n) for n in run)]
+
+
+def _heavy(n: fx.Node) -> bool:
+    return not (n.target in VIEWS or n.meta.get("scalar") or n.meta.get("number") or n.meta.get("whole"))
+
+
+def _trimmed(run: list[fx.Node]) -> list[fx.Node]:
+    """Without what takes results out of the tuple of an opaque node before it: tuples stay outside."""
+    return [n for n in run if not (n.target is operator.getitem and n.args[0] not in run)]
+
+
+def _call(run: list[fx.Node], outer: fx.Graph, root: nn.Module, at: dict, free: frozenset[str]) -> None:
+    """Emits the run as one call of a compiled graph, and the getitems of its results."""
+    members = set(run)
+    needed = list(dict.fromkeys(m for n in run for m in n.all_input_nodes if m not in members))
+    made = [n for n in run if any(u not in members for u in n.users)]
+    inner, within = fx.Graph(), {}
+    shown = {e: (m, k) for m in reversed(needed) for k, e in enumerate(m.meta.get("axes", ()))}
+    sizes = {m: shown[m.meta["symbol"]] for m in needed if m.meta.get("symbol") in shown}
+    needed = [m for m in needed if m not in sizes]
+    for m in needed: within[m] = inner.placeholder(m.name)
+    for m, (x, k) in sizes.items(): within[m] = inner.call_function(tensors.size, (within[x], k))      # a size read off a tensor at hand
+    for n in run: within[n] = inner.node_copy(n, lambda m: within[m])
+    inner.output(tuple(within[n] for n in made))
+    name = f"segment{sum(1 for k, _ in root.named_children() if k.startswith('segment'))}"
+    dims = [[k for k, e in enumerate(m.meta.get("axes", ())) if e in free] for m in needed]
+    root.add_module(name, Segment(fx.GraphModule(nn.Module(), inner), dims))
+    call = outer.call_module(name, tuple(at[m] for m in needed))
+    for k, n in enumerate(made): at[n] = outer.call_function(operator.getitem, (call, k))
