@@ -3,6 +3,7 @@
 A file whose brackets match is taken as it is, however it is indented. Otherwise the indentation says which bracket was never closed:
 that is reported where it was opened, and closed where its indentation ends, so that the rest of the file can be read.
 """
+
 from __future__ import annotations
 
 from plait.dsl.errors import Note, Span
@@ -11,8 +12,8 @@ from plait.dsl.lexer import Diagnostics, Token
 OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
 SIGN = {"LBRACE": "{", "RBRACE": "}", "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]"}
 CLOSERS = {close: open for open, close in OPENERS.items()}
-DEEPEST = 100                                # brackets around a token: every walk over a tree may recurse
-ITEMS = {"MODEL", "BLOCK", "TRAIN", "COMPARE", "USE"}           # at the start of a line, these stand in nothing
+DEEPEST = 100  # brackets around a token: every walk over a tree may recurse
+ITEMS = {"MODEL", "BLOCK", "TRAIN", "COMPARE", "USE"}  # at the start of a line, these stand in nothing
 STARTERS = ITEMS | {"DIMS", "LET", "SHARE", "INPUT", "OUTPUT", "REPEAT", "EVERY", "REQUIRE"}
 
 
@@ -22,7 +23,9 @@ def settle(tokens: list[Token], out: Diagnostics) -> list[Token]:
     tokens = [t for t in tokens if t.type != "COMMENT"]
     deep = _too_deep(tokens)
     if deep:
-        out.add("E0106", f"brackets stand at most {DEEPEST} deep", deep.start, deep.end, help="a `block` gives a part of a model a name")
+        out.add(
+            "E0106", f"brackets stand at most {DEEPEST} deep", deep.start, deep.end, help="a `block` gives a part of a model a name"
+        )
         return []
     tokens = _round(tokens, out)
     if not _match(tokens):
@@ -47,14 +50,16 @@ def _starts(tokens: list[Token], i: int) -> bool:
 def _round(tokens: list[Token], out: Diagnostics) -> list[Token]:
     """Matches ( ) and [ ]: one that meets a brace, a `;` or a statement's first word was never closed. It then ends with its line."""
     result: list[Token] = []
-    open_: list[int] = []                    # places in `result`
+    open_: list[int] = []  # places in `result`
 
     def give_up() -> None:
         """Closes every open one at the end of the line where the first stands."""
         for place in open_:
             sign = result[place]
             if not _swallowed(result, place):
-                out.add("E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=_closing(result, place, out.source.text))
+                out.add(
+                    "E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=_closing(result, place, out.source.text)
+                )
         at = open_[0]
         while at < len(result) and result[at].type != "NEWLINE":
             at += 1
@@ -62,7 +67,7 @@ def _round(tokens: list[Token], out: Diagnostics) -> list[Token]:
         last = result[at - 1]
         result[at:at] = [Token(OPENERS[result[p].type], "", last.end, last.end, invented=True) for p in reversed(inside)]
         for place in sorted((p + len(inside) for p in open_ if p >= at), reverse=True):
-            del result[place]                # opened on a later line: the message is enough
+            del result[place]  # opened on a later line: the message is enough
         open_.clear()
 
     for i, token in enumerate(tokens):
@@ -76,14 +81,26 @@ def _round(tokens: list[Token], out: Diagnostics) -> list[Token]:
                 continue
             outer = [p for p in open_ if result[p].type == CLOSERS[token.type]]
             while outer and result[open_[-1]].type != CLOSERS[token.type]:
-                sign = result[open_.pop()]   # `([1, 2)`: the inner one is closed before the outer one
-                out.add("E0103", f"this `{sign.text}` is never closed", sign.start, sign.end, help=f"add `{SIGN[OPENERS[sign.type]]}` before `{token.text}`")
+                sign = result[open_.pop()]  # `([1, 2)`: the inner one is closed before the outer one
+                out.add(
+                    "E0103",
+                    f"this `{sign.text}` is never closed",
+                    sign.start,
+                    sign.end,
+                    help=f"add `{SIGN[OPENERS[sign.type]]}` before `{token.text}`",
+                )
                 result.append(Token(OPENERS[sign.type], "", token.start, token.start, invented=True))
             opener = result[open_.pop()]
             if CLOSERS[token.type] != opener.type:
                 right = SIGN[OPENERS[opener.type]]
-                out.add("E0104", f"`{opener.text}` is closed by `{token.text}`", token.start, token.end,
-                        Note(Span(opener.start, opener.end, out.source), "opened here"), help=f"`{right}`")
+                out.add(
+                    "E0104",
+                    f"`{opener.text}` is closed by `{token.text}`",
+                    token.start,
+                    token.end,
+                    Note(Span(opener.start, opener.end, out.source), "opened here"),
+                    help=f"`{right}`",
+                )
                 token = Token(OPENERS[opener.type], right, token.start, token.end, invented=True)
         result.append(token)
         if out.full:
@@ -117,13 +134,15 @@ def _closing(tokens: list[Token], place: int, text: str) -> str:
     while end + 1 < len(tokens) and tokens[end + 1].type not in breaks:
         end += 1
     closers: list[str] = []
-    for token in tokens[start:end + 1]:
+    for token in tokens[start : end + 1]:
         if token.type in ("LPAR", "LSQB"):
             closers.append(SIGN[OPENERS[token.type]])
         elif token.type in ("RPAR", "RSQB") and closers:
             closers.pop()
-    written = text[tokens[start].start:tokens[end].end].rstrip(", ")
-    return f"`{written}{''.join(reversed(closers))}`" if len(written) < 60 else f"add `{SIGN[OPENERS[tokens[place].type]]}` where it ends"
+    written = text[tokens[start].start : tokens[end].end].rstrip(", ")
+    return (
+        f"`{written}{''.join(reversed(closers))}`" if len(written) < 60 else f"add `{SIGN[OPENERS[tokens[place].type]]}` where it ends"
+    )
 
 
 def _match(tokens: list[Token]) -> bool:
@@ -149,8 +168,8 @@ def _item_starts(tokens: list[Token], i: int) -> bool:
 def _braces(tokens: list[Token], out: Diagnostics) -> list[Token]:
     """Matches { } by indentation, with a message for each that has no partner."""
     result: list[Token] = []
-    open_: list[tuple[int, int]] = []        # place in `result`, indentation of its line
-    line = 0                                 # indentation of the line being read
+    open_: list[tuple[int, int]] = []  # place in `result`, indentation of its line
+    line = 0  # indentation of the line being read
 
     def close() -> None:
         """The innermost was never closed: it is closed before the first line that stands no deeper than its own."""
@@ -159,7 +178,10 @@ def _braces(tokens: list[Token], out: Diagnostics) -> list[Token]:
         out.add("E0103", "this `{` is never closed", sign.start, sign.end, help="add `}` " + _where(result, place, indent))
         at = _dedent(result, place, indent)
         last = result[at - 1]
-        result[at:at] = [Token("RBRACE", "", last.end, last.end, invented=True), Token("NEWLINE", "", last.end, last.end, invented=True)]
+        result[at:at] = [
+            Token("RBRACE", "", last.end, last.end, invented=True),
+            Token("NEWLINE", "", last.end, last.end, invented=True),
+        ]
 
     for i, token in enumerate(tokens):
         if token.indent >= 0:
@@ -167,7 +189,7 @@ def _braces(tokens: list[Token], out: Diagnostics) -> list[Token]:
         if token.type == "LBRACE":
             open_.append((len(result), line))
         elif token.type == "RBRACE":
-            if token.indent >= 0:            # at the start of a line: it closes what its indentation says, if that is open
+            if token.indent >= 0:  # at the start of a line: it closes what its indentation says, if that is open
                 while len(open_) > 1 and open_[-1][1] > line and any(indent == line for _, indent in open_[:-1]) and not out.full:
                     close()
             if not open_:

@@ -3,6 +3,7 @@
 Owned here: indentation, the spaces between tokens, blank lines (one at most in a row, none at the ends of a block). Kept: which
 statements share a line, one-line blocks, line breaks inside ( ) and [ ].
 """
+
 from __future__ import annotations
 
 from plait.dsl.brackets import CLOSERS, OPENERS
@@ -24,7 +25,9 @@ def format(text: str, name: str = "<text>") -> str:
     except PlaitError:
         kept = False
     if not kept:
-        raise error("E0999", f"the new layout of {name} would not mean the same, so the file stays as it is; this is a mistake of plait")
+        raise error(
+            "E0999", f"the new layout of {name} would not mean the same, so the file stays as it is; this is a mistake of plait"
+        )
     return result
 
 
@@ -80,14 +83,14 @@ class _Page:
 def _lay_out(tokens: list[Token]) -> str:
     broken = _broken(tokens)
     page = _Page()
-    depth = 0                                # of brackets that stand on several lines
-    before: Token | None = None              # on the same line
+    depth = 0  # of brackets that stand on several lines
+    before: Token | None = None  # on the same line
     unary = False
     for i, token in enumerate(tokens):
         after = _next_solid(tokens, i)
         if token.type == "NEWLINE":
             if after is not None and after.type == "LBRACE" and before is not None and before.type != "COMMENT":
-                continue                     # the brace joins the line of its head
+                continue  # the brace joins the line of its head
             if before is None or before.type != "NEWLINE":
                 page.end()
             else:
@@ -96,7 +99,11 @@ def _lay_out(tokens: list[Token]) -> str:
             continue
         if token.type == "SEMICOLON":
             following = tokens[i + 1].type if i + 1 < len(tokens) else "NEWLINE"
-            if page.line and following not in ("NEWLINE", "RBRACE", "COMMENT", "SEMICOLON", "LBRACE") and not page.line.endswith(("{", ";")):
+            if (
+                page.line
+                and following not in ("NEWLINE", "RBRACE", "COMMENT", "SEMICOLON", "LBRACE")
+                and not page.line.endswith(("{", ";"))
+            ):
                 page.line += ";"
                 before = token
             continue
@@ -129,7 +136,12 @@ def _next_solid(tokens: list[Token], i: int) -> Token | None:
 
 def _space(before: Token | None, token: Token, unary: bool) -> str:
     """What stands between two tokens of a line."""
-    if before is None or unary or before.type in ("LPAR", "LSQB", "POWER", "DOT") or token.type in ("RPAR", "RSQB", "COMMA", "COLON", "POWER", "DOT"):
+    if (
+        before is None
+        or unary
+        or before.type in ("LPAR", "LSQB", "POWER", "DOT")
+        or token.type in ("RPAR", "RSQB", "COMMA", "COLON", "POWER", "DOT")
+    ):
         return ""
     if before.type == "LBRACE" and token.type == "RBRACE":
         return ""

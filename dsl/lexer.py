@@ -1,4 +1,5 @@
 """Text to tokens. Loose on purpose: what other languages write is read as what it means here, with one message for each sign."""
+
 from __future__ import annotations
 
 import re
@@ -10,11 +11,32 @@ from plait.dsl.numerals import BadNumber, both, read
 
 KEYWORDS = frozenset(
     "plait dims require let share block use model input output tokens stream class of padded repeat as shared train every compare "
-    "and or steps sequences epochs minutes".split())
+    "and or steps sequences epochs minutes".split()
+)
 SIGNS = {
-    "{": "LBRACE", "}": "RBRACE", "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON", ".": "DOT",
-    "=": "EQUAL", "<=": "LE", "==": "COMPARISON", "!=": "COMPARISON", "<": "COMPARISON", ">": "COMPARISON", ">=": "COMPARISON",
-    "+": "PLUS", "-": "MINUS", "*": "TIMES", "/": "TIMES", "%": "TIMES", "^": "POWER", ";": "SEMICOLON",
+    "{": "LBRACE",
+    "}": "RBRACE",
+    "(": "LPAR",
+    ")": "RPAR",
+    "[": "LSQB",
+    "]": "RSQB",
+    ",": "COMMA",
+    ":": "COLON",
+    ".": "DOT",
+    "=": "EQUAL",
+    "<=": "LE",
+    "==": "COMPARISON",
+    "!=": "COMPARISON",
+    "<": "COMPARISON",
+    ">": "COMPARISON",
+    ">=": "COMPARISON",
+    "+": "PLUS",
+    "-": "MINUS",
+    "*": "TIMES",
+    "/": "TIMES",
+    "%": "TIMES",
+    "^": "POWER",
+    ";": "SEMICOLON",
 }
 # What another language writes → what it stands for here (None: nothing), and the help.
 FOREIGN: dict[str, tuple[str | None, str, str]] = {
@@ -38,9 +60,10 @@ FOREIGN: dict[str, tuple[str | None, str, str]] = {
     "…": (None, "`…` stands for something that is left out", "write it in full"),
     "...": (None, "`...` stands for something that is left out", "write it in full"),
 }
-MOST_CHARACTERS = 100_000                    # of a file: 2,000 lines and more, still read in about a second
+MOST_CHARACTERS = 100_000  # of a file: 2,000 lines and more, still read in about a second
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ud800-\udfff]")
-_TOKEN = re.compile(r"""
+_TOKEN = re.compile(
+    r"""
     (?P<SPACE>[^\S\n]+|\ufeff)
   | (?P<NEWLINE>\n)
   | (?P<COMMENT>\#[^\n]*)
@@ -52,7 +75,9 @@ _TOKEN = re.compile(r"""
   | (?P<FOREIGN>\*\*|->|\|>|>>|=>|:=|&&|\|\||\.\.\.|[×·÷−–≤≥≠→…])
   | (?P<SIGN><=|==|!=|>=|[{}()\[\],:.=<>+\-*/%^;])
   | (?P<OTHER>.)
-""", re.VERBOSE)
+""",
+    re.VERBOSE,
+)
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 
 
@@ -60,6 +85,7 @@ _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 class Token:
     """`type` is a terminal of the grammar, or NEWLINE, SEMICOLON, COMMENT before the bracket pass. `value` is the exact number or the
     string's content. `indent` is the column of the first token of a line, -1 behind it. `depth`: how many brackets stand open around it."""
+
     type: str
     text: str
     start: int
@@ -67,7 +93,7 @@ class Token:
     value: Any = None
     indent: int = -1
     depth: int = 0
-    invented: bool = False                   # not in the text: put there to go on after a mistake
+    invented: bool = False  # not in the text: put there to go on after a mistake
 
 
 class Diagnostics:
@@ -106,8 +132,8 @@ def scan(source: Source, out: Diagnostics, sizes: bool = False) -> list[Token]:
     """All tokens, with comments and newlines. `sizes`: bytes are refused everywhere, not only in `dims { … }`."""
     text, at, line_start = source.text, 0, 0
     tokens: list[Token] = []
-    skipped = False                          # a sign that means nothing: what follows from it is not reported
-    braces: list[bool] = []                  # of the open `{`: whether each belongs to `dims`
+    skipped = False  # a sign that means nothing: what follows from it is not reported
+    braces: list[bool] = []  # of the open `{`: whether each belongs to `dims`
     while at < len(text) and not out.full:
         match = _TOKEN.match(text, at)
         assert match is not None and match.lastgroup is not None
@@ -172,7 +198,7 @@ def _number(token: Token, sizes: bool, out: Diagnostics) -> None:
     except BadNumber as bad:
         if sizes and bad.bytes:
             digits = token.text.rstrip("kKmMgGibB")
-            letter = token.text[len(digits):len(digits) + 1].upper()
+            letter = token.text[len(digits) : len(digits) + 1].upper()
             help = both(digits, letter) if letter in "KMG" and digits.replace(".", "").isdigit() else ""
             out.add("E0207", f"`{token.text}`: a length has no bytes", token.start, token.end, help=help)
         else:
@@ -191,7 +217,14 @@ def _slashes(token: Token, before: list[Token], out: Diagnostics) -> int:
         token.type, token.text, token.end = "TIMES", "/", token.start + 2
         return token.end
     sign = token.text[:2]
-    out.once(sign, "E0102", f"`{sign}`: a comment starts with `#`", token.start, token.start + 2, f"`# {_short(token.text[2:].strip(' */'))}`")
+    out.once(
+        sign,
+        "E0102",
+        f"`{sign}`: a comment starts with `#`",
+        token.start,
+        token.start + 2,
+        f"`# {_short(token.text[2:].strip(' */'))}`",
+    )
     token.type = "COMMENT"
     return token.end
 
@@ -200,8 +233,14 @@ def _open_quote(token: Token, text: str, out: Diagnostics) -> int:
     """A text that its line does not close: it is read to the end of the line."""
     stop = text.find("\n", token.start)
     stop = len(text) if stop < 0 else stop
-    out.add("E0103", 'this `"` is never closed on its line', token.start, token.start + 1, help='a text ends with `"` on the line it started on')
-    token.type, token.text, token.end, token.invented = "TEXT", text[token.start:stop], stop, True
+    out.add(
+        "E0103",
+        'this `"` is never closed on its line',
+        token.start,
+        token.start + 1,
+        help='a text ends with `"` on the line it started on',
+    )
+    token.type, token.text, token.end, token.invented = "TEXT", text[token.start : stop], stop, True
     token.value = token.text[1:].rstrip(")}] ")
     return stop
 
@@ -211,9 +250,15 @@ def _other(sign: str, start: int, out: Diagnostics) -> None:
     if sign.isalpha():
         message, help = f"`{sign}` cannot stand in a name", "names are written with a to z, A to Z, digits and `_`"
     elif sign in "'‘’“”„`":
-        message, help = f"{'a backtick' if sign == '`' else f'`{sign}`'} is no quote of this language", 'a text stands in straight double quotes, as in `"enwik8"`'
+        message, help = (
+            f"{'a backtick' if sign == '`' else f'`{sign}`'} is no quote of this language",
+            'a text stands in straight double quotes, as in `"enwik8"`',
+        )
     else:
-        message, help = f"`{sign}` means nothing here" if sign.isprintable() else "a character that cannot be seen means nothing here", ""
+        message, help = (
+            f"`{sign}` means nothing here" if sign.isprintable() else "a character that cannot be seen means nothing here",
+            "",
+        )
     out.once(sign, "E0102", message, start, start + 1, help)
 
 

@@ -3,50 +3,23 @@
 Each mending tries one change that makes the rest of the line fit: a sign added, dropped or exchanged. Where none does, the sentence
 names what the place takes, and the statement is given up.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from plait.dsl.brackets import STARTERS
-from plait.dsl.lexer import KEYWORDS, Token
+from plait.dsl.lexer import Token
+from plait.dsl.wording import BLOCKS, EXAMPLES, HOME, OPERATORS, PLACES, UNITS, WORDS, after, found, words
 
 if TYPE_CHECKING:
     from plait.dsl.parser import Parser
-
-VALUE = frozenset(("NUMBER", "NAME", "LPAR", "LSQB", "MINUS", "TEXT", "BYTES"))
-OPERATORS = frozenset(("PLUS", "MINUS", "TIMES", "POWER", "COMPARISON", "LE", "AND", "OR"))
-UNITS = frozenset(("STEPS", "TOKENS", "SEQUENCES", "EPOCHS", "MINUTES"))
-WORDS = frozenset(word.upper() for word in KEYWORDS)
-SIGNS = {"LBRACE": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COMMA": "`,`", "COLON": "`:`",
-         "EQUAL": "`=`", "DOT": "`.`", "TEXT": 'a text in `"…"`', "NUMBER": "a number", "END": "the end of the line",
-         "$END": "the end"}
-# In each kind of block: what one statement of it is called, what stands in it, and a statement to copy.
-BLOCKS = {
-    "file": ("item", "`dims`, `let`, `share`, `block`, `use`, `model`, `train` and `compare`", "`model m { … }`"),
-    "dims": ("dim", "dims", "`d = 512`, `n <= 512`, or `n` alone"),
-    "model": ("statement", "`dims`, `let`, `share`, `input`, `output` and streams", "`logits = text { … }`"),
-    "body": ("layer", "layers", "`layer_norm`, or `linear(d)`"),
-    "train": ("setting", "settings and `every`", "`lr = 3e-4`"),
-    "every": ("action", "actions", "`evaluate(loss)`"),
-    "compare": ("setting", "settings", "`seeds = [1, 2, 3]`"),
-    "override": ("override", "one name and its value", "`--set d=256`"),
-    "expression": ("value", "one value", "`n % c == 0`"),
-}
-NAMED = {"MODEL": "the model's name", "INPUT": "the input's name", "OUTPUT": "the output's name", "LET": "the number's name",
-         "SHARE": "the table's name", "BLOCK": "the block's name", "COMPARE": "the comparison's name", "AS": "the index's name"}
-HOME = {"OUTPUT": "model", "INPUT": "model", "EVERY": "train", "REPEAT": "body", "REQUIRE": "dims"}
-PLACES = {"file": "at the top of the file", "dims": "in `dims`", "model": "in a model", "body": "in a chain of layers", "train": "in `train`",
-          "every": "in `every`", "compare": "in `compare`", "override": "in `--set`", "expression": "in a value"}
-EXAMPLES = {"OUTPUT": "`output logits: [n, V]` in the model", "INPUT": "`input text: tokens[n] of V` in the model",
-            "EVERY": "`every 500 steps { evaluate(loss) }` in `train`", "REPEAT": "`logits = text { repeat L { layer_norm } }`",
-            "REQUIRE": "`dims { require n % c == 0 }`"}
-
 
 def mend(parser: Parser) -> bool:
     """Reports the current token. True where the tokens were changed so that the walk can go on, False where the statement is lost."""
     token, before = parser.tokens[parser.at], parser.tokens[parser.at - 1] if parser.at else None
     if token.invented or before is not None and before.invented and before.type not in ("END", "NUMBER"):
-        return False                         # what follows from a mistake that was reported before
+        return False  # what follows from a mistake that was reported before
     for attempt in (_reserved, _no_braces, _exchange, _misplaced, _add, _drop):
         done = attempt(parser, token, before)
         if done is not None:
@@ -69,7 +42,7 @@ def block(parser: Parser) -> str:
         elif type == "LBRACE" and closed:
             closed -= 1
         elif type == "LBRACE":
-            for value in reversed(values[max(0, i - 4):i]):
+            for value in reversed(values[max(0, i - 4) : i]):
                 if isinstance(value, Token) and value.type in ("DIMS", "MODEL", "TRAIN", "EVERY", "COMPARE"):
                     return str(value.type.lower())
                 if isinstance(value, Token) and value.type in ("LBRACE", "END"):
@@ -107,8 +80,13 @@ def _reserved(parser: Parser, token: Token, before: Token | None) -> bool | None
     statement = before is None or before.type in ("END", "LBRACE")
     if statement and token.type in STARTERS and _next(parser) not in ("EQUAL", "LE") or before is not None and before.type == "EVERY":
         return None
-    parser.out.add("E0204", f"`{token.text}` is a word of the language and cannot be a name", token.start, token.end,
-                   help=f"another name, such as `{token.text}_1`")
+    parser.out.add(
+        "E0204",
+        f"`{token.text}` is a word of the language and cannot be a name",
+        token.start,
+        token.end,
+        help=f"another name, such as `{token.text}_1`",
+    )
     token.type = "NAME"
     return True
 
@@ -122,13 +100,21 @@ def _no_braces(parser: Parser, token: Token, before: Token | None) -> bool | Non
     deeper = after < len(parser.tokens) and parser.tokens[after].indent > indent
     if not parser.accepts("LBRACE") or not (colon or token.type == "END" and deeper):
         return None
-    written = " ".join(t.text for t in parser.tokens[line:parser.at] if t.text)
+    written = " ".join(t.text for t in parser.tokens[line : parser.at] if t.text)
     written = _glue(written)
-    parser.out.add("E0205", "a block stands in braces" + (", not behind `:`" if colon else ""), token.start, max(token.end, token.start + 1)
-                   if colon else token.start, help=f"`{written} {{` here, and `}}` on a line of its own where it ends" if len(written) < 60 else "")
-    at = after                               # the block is left out: braces decide what would stand in it
-    while at < len(parser.tokens) - 1 and (parser.tokens[at].indent > indent or parser.tokens[at].indent < 0) \
-            and not (parser.tokens[at].type == "RBRACE" and parser.tokens[at].depth <= token.depth):
+    parser.out.add(
+        "E0205",
+        "a block stands in braces" + (", not behind `:`" if colon else ""),
+        token.start,
+        max(token.end, token.start + 1) if colon else token.start,
+        help=f"`{written} {{` here, and `}}` on a line of its own where it ends" if len(written) < 60 else "",
+    )
+    at = after  # the block is left out: braces decide what would stand in it
+    while (
+        at < len(parser.tokens) - 1
+        and (parser.tokens[at].indent > indent or parser.tokens[at].indent < 0)
+        and not (parser.tokens[at].type == "RBRACE" and parser.tokens[at].depth <= token.depth)
+    ):
         at += 1
     if parser.tokens[at - 1].type == "END" and at - 1 > parser.at:
         at -= 1
@@ -140,31 +126,54 @@ def _exchange(parser: Parser, token: Token, before: Token | None) -> bool | None
     """`heads: 8` and `heads == 8` for `heads = 8`, a comma between statements."""
     if token.type == "COLON" and parser.accepts("EQUAL", _next(parser)):
         what = "an argument is given" if inside(parser) else "a value is set"
-        parser.out.once(":", "E0102", f"{what} with `=`, not with `:`", token.start, token.end, f"`{before.text if before else 'd'} = …`")
+        parser.out.once(
+            ":", "E0102", f"{what} with `=`, not with `:`", token.start, token.end, f"`{before.text if before else 'd'} = …`"
+        )
         token.type, token.text = "EQUAL", "="
         return True
     if token.text == "==" and parser.accepts("EQUAL", _next(parser)):
-        parser.out.add("E0208", "`==` compares; a value is set with `=`", token.start, token.end, help=f"`{before.text if before else 'd'} = …`")
+        parser.out.add(
+            "E0208", "`==` compares; a value is set with `=`", token.start, token.end, help=f"`{before.text if before else 'd'} = …`"
+        )
         token.type, token.text = "EQUAL", "="
         return True
     if token.text == "<" and block(parser) == "dims" and parser.accepts("LE", _next(parser)):
-        parser.out.add("E0208", "a dim that is free up to a bound is written with `<=`", token.start, token.end,
-                       help=f"`{before.text if before else 'n'} <= …`")
+        parser.out.add(
+            "E0208",
+            "a dim that is free up to a bound is written with `<=`",
+            token.start,
+            token.end,
+            help=f"`{before.text if before else 'n'} <= …`",
+        )
         token.type, token.text = "LE", "<="
         return True
-    if token.type == "EQUAL" and parser.accepts("COMPARISON", _next(parser)) and before is not None \
-            and (block(parser) == "dims" or parser.start == "expression"):
+    if (
+        token.type == "EQUAL"
+        and parser.accepts("COMPARISON", _next(parser))
+        and before is not None
+        and (block(parser) == "dims" or parser.start == "expression")
+    ):
         parser.out.add("E0208", "`=` sets a value; a condition compares with `==`", token.start, token.end, help="`require n % c == 0`")
         token.type, token.text = "COMPARISON", "=="
         return True
     told = f"comma {BLOCKS[block(parser)][0]}" in parser.out.told
-    if token.type == "COMMA" and not inside(parser) and (parser.accepts("END", _next(parser)) or told and parser.accepts(_next(parser))):
+    if (
+        token.type == "COMMA"
+        and not inside(parser)
+        and (parser.accepts("END", _next(parser)) or told and parser.accepts(_next(parser)))
+    ):
         name = BLOCKS[block(parser)][0]
         if _next(parser) in ("RBRACE", "END"):
-            del parser.tokens[parser.at]     # the one before was explained
+            del parser.tokens[parser.at]  # the one before was explained
             return True
-        parser.out.once("comma " + name, "E0203", f"one {name} on each line, or `;` between them, not `,`", token.start, token.end,
-                        f"`; {parser.tokens[parser.at + 1].text} …`")
+        parser.out.once(
+            "comma " + name,
+            "E0203",
+            f"one {name} on each line, or `;` between them, not `,`",
+            token.start,
+            token.end,
+            f"`; {parser.tokens[parser.at + 1].text} …`",
+        )
         token.type, token.text = "END", ";"
         return True
     return None
@@ -181,35 +190,70 @@ def _misplaced(parser: Parser, token: Token, before: Token | None) -> bool | Non
         return False
     if fresh and place == "file" and token.type == "NAME" and _next(parser) in ("EQUAL", "LE"):
         sign = parser.tokens[parser.at + 1]
-        parser.out.add("E0206", "a size is set in `dims`, and a number that is no size with `let`", token.start, sign.end,
-                       help=f"`dims {{ {token.text} {sign.text} … }}`" + (f" or `let {token.text} = …`" if sign.text == "=" else ""))
+        parser.out.add(
+            "E0206",
+            "a size is set in `dims`, and a number that is no size with `let`",
+            token.start,
+            sign.end,
+            help=f"`dims {{ {token.text} {sign.text} … }}`" + (f" or `let {token.text} = …`" if sign.text == "=" else ""),
+        )
         return False
     if fresh and place == "file" and token.type == "NAME":
-        parser.out.add("E0206", f"`{token.text}` stands in no block", token.start, token.end,
-                       help="layers stand in a model's streams: `model m { y = x { … } }`")
+        parser.out.add(
+            "E0206",
+            f"`{token.text}` stands in no block",
+            token.start,
+            token.end,
+            help="layers stand in a model's streams: `model m { y = x { … } }`",
+        )
         return False
     if before is None or before.type != "NAME" or parser.at < 2 or parser.tokens[parser.at - 2].type not in ("END", "LBRACE"):
         if place == "model" and fresh is False and token.type == "LPAR" and _shape(parser, ("NAME", "EQUAL", "NAME")):
             name, stream = parser.tokens[parser.at - 3].text, before.text if before else ""
-            parser.out.add("E0206", "a stream is made from another by layers in braces", token.start, token.end,
-                           help=f"`{name} = x {{ {stream}(…) }}`, where x is an input or another stream")
+            parser.out.add(
+                "E0206",
+                "a stream is made from another by layers in braces",
+                token.start,
+                token.end,
+                help=f"`{name} = x {{ {stream}(…) }}`, where x is an input or another stream",
+            )
             return False
         return None
     if place == "body" and token.type == "EQUAL":
-        parser.out.add("E0206", "a chain of layers names no streams: each line changes the stream it stands in", before.start, token.end,
-                       help=f"`{before.text} = … {{ … }}` in the model, outside this `{{ }}`")
+        parser.out.add(
+            "E0206",
+            "a chain of layers names no streams: each line changes the stream it stands in",
+            before.start,
+            token.end,
+            help=f"`{before.text} = … {{ … }}` in the model, outside this `{{ }}`",
+        )
         return False
     if place == "body" and token.type == "COLON":
-        parser.out.add("E0206", "named parts stand in `reversible` and `parallel`, and nothing else stands beside them", before.start, token.end,
-                       help="`parallel(merge = add) { a: { gelu } b: { relu } }`")
+        parser.out.add(
+            "E0206",
+            "named parts stand in `reversible` and `parallel`, and nothing else stands beside them",
+            before.start,
+            token.end,
+            help="`parallel(merge = add) { a: { gelu } b: { relu } }`",
+        )
         return False
     if place == "model" and token.type in ("LPAR", "LBRACE", "END", "RBRACE"):
-        parser.out.add("E0206", f"a layer stands in a stream's braces, not directly in the model: `{before.text}`", before.start, before.end,
-                       help=f"`y = x {{ {before.text}{'(…)' if token.type == 'LPAR' else ''} }}`, where x is an input or another stream")
+        parser.out.add(
+            "E0206",
+            f"a layer stands in a stream's braces, not directly in the model: `{before.text}`",
+            before.start,
+            before.end,
+            help=f"`y = x {{ {before.text}{'(…)' if token.type == 'LPAR' else ''} }}`, where x is an input or another stream",
+        )
         return False
     if place == "train" and token.type in ("LPAR", "END", "RBRACE"):
-        parser.out.add("E0206", f"`{before.text}` is no setting; what is done again and again stands in `every`", before.start, before.end,
-                       help=f"`every 500 steps {{ {before.text}{'(…)' if token.type == 'LPAR' else ''} }}`")
+        parser.out.add(
+            "E0206",
+            f"`{before.text}` is no setting; what is done again and again stands in `every`",
+            before.start,
+            before.end,
+            help=f"`every 500 steps {{ {before.text}{'(…)' if token.type == 'LPAR' else ''} }}`",
+        )
         return False
     return None
 
@@ -218,7 +262,9 @@ def _add(parser: Parser, token: Token, before: Token | None) -> bool | None:
     """A line end, a comma, a `=` or a `*` that is missing."""
     if before is None:
         return None
-    simple = token.type in ("NAME", "NUMBER", "TEXT", "BYTES") or token.type in ("LPAR", "LSQB") and inside(parser) or token.type in WORDS
+    simple = (
+        token.type in ("NAME", "NUMBER", "TEXT", "BYTES") or token.type in ("LPAR", "LSQB") and inside(parser) or token.type in WORDS
+    )
     if not simple or before.type in ("END", "LBRACE"):
         return None
     pair = f"{before.text} {token.text}"
@@ -226,14 +272,24 @@ def _add(parser: Parser, token: Token, before: Token | None) -> bool | None:
         done = _unit(parser, token, before)
         if done is not None:
             return done
-    if before.type == "NUMBER" and token.type in ("NAME", "LPAR") and _next(parser) not in ("EQUAL", "LE") \
-            and parser.accepts("TIMES", token.type, _next(parser)):
-        return _insert(parser, "TIMES", "*", "E0208", f"a product is written with `*`: `{pair}` says nothing", f"`{before.text} * {token.text}`")
+    if (
+        before.type == "NUMBER"
+        and token.type in ("NAME", "LPAR")
+        and _next(parser) not in ("EQUAL", "LE")
+        and parser.accepts("TIMES", token.type, _next(parser))
+    ):
+        return _insert(
+            parser, "TIMES", "*", "E0208", f"a product is written with `*`: `{pair}` says nothing", f"`{before.text} * {token.text}`"
+        )
     if inside(parser):
         if before.type == "NAME" and token.type in ("NUMBER", "TEXT") and parser.accepts("EQUAL", token.type, _next(parser)):
-            return _insert(parser, "EQUAL", "=", "E0208", f"an argument is given with `=`: `{pair}` lacks it", f"`{before.text} = {token.text}`")
+            return _insert(
+                parser, "EQUAL", "=", "E0208", f"an argument is given with `=`: `{pair}` lacks it", f"`{before.text} = {token.text}`"
+            )
         if parser.accepts("COMMA", token.type):
-            return _insert(parser, "COMMA", ",", "E0208", f"a comma is missing before `{token.text}`", f"`{before.text}, {token.text} …`")
+            return _insert(
+                parser, "COMMA", ",", "E0208", f"a comma is missing before `{token.text}`", f"`{before.text}, {token.text} …`"
+            )
         return None
     place = block(parser)
     if not (parser.accepts("END", token.type) if place == "body" else parser.accepts("END", token.type, _next(parser))):
@@ -256,9 +312,15 @@ def _unit(parser: Parser, token: Token, before: Token) -> bool | None:
         token.type, token.text = unit.upper(), unit
         return True
     if unit in ("iterations", "updates", "examples", "samples", "sentences", "batches", "words", "seconds", "hours", "days"):
-        parser.out.add("E0208", f"`{token.text}` is no unit; the units are steps, tokens, sequences, epochs and minutes", token.start, token.end,
-                       help=f"`{before.text} {dict(iterations='steps', updates='steps', words='tokens').get(unit, 'sequences')}`"
-                       if unit not in ("seconds", "hours", "days") else "`10 minutes`")
+        parser.out.add(
+            "E0208",
+            f"`{token.text}` is no unit; the units are steps, tokens, sequences, epochs and minutes",
+            token.start,
+            token.end,
+            help=f"`{before.text} {dict(iterations='steps', updates='steps', words='tokens').get(unit, 'sequences')}`"
+            if unit not in ("seconds", "hours", "days")
+            else "`10 minutes`",
+        )
         token.type = "STEPS"
         return True
     return None
@@ -283,7 +345,7 @@ def _drop(parser: Parser, token: Token, before: Token | None) -> bool | None:
 def _shape(parser: Parser, types: tuple[str, ...]) -> bool:
     """Whether the tokens before the current one have these types."""
     start = parser.at - len(types)
-    return start >= 0 and tuple(t.type for t in parser.tokens[start:parser.at]) == types
+    return start >= 0 and tuple(t.type for t in parser.tokens[start : parser.at]) == types
 
 
 def _line(parser: Parser, at: int) -> int:
@@ -299,11 +361,11 @@ def _glue(text: str) -> str:
     return text
 
 
-# ---- the sentence for every other state ------------------------------------------------------------------------------------
+# ---- the sentence for every other state
 def _report(parser: Parser, token: Token, before: Token | None) -> None:
     place = block(parser)
     wanted = words(parser.expected(), place, before.type if before else "")
-    found = _found(token)
+    given = found(token)
     start, end = token.start, token.end
     name, stands, example = BLOCKS[place]
     help = ""
@@ -311,14 +373,14 @@ def _report(parser: Parser, token: Token, before: Token | None) -> None:
         parser.out.add("E0208", "two comparisons are joined with `and`", start, end, help=f"`… and {before.text} {token.text} …`")
         return
     if before is None or before.type in ("END", "LBRACE"):
-        message = f"{'an' if name[0] in 'aeio' else 'a'} {name} cannot start with {found}"
+        message = f"{'an' if name[0] in 'aeio' else 'a'} {name} cannot start with {given}"
         if place == "override":
-            message = f"an override is a name, `=` and a value; {found} is neither"
+            message = f"an override is a name, `=` and a value; {given} is neither"
         help = example
     else:
         if token.type in ("END", "$END"):
             start = end = before.end
-        message = f"{_after(before)} comes {wanted}, not {found}"
+        message = f"{after(before)} comes {wanted}, not {given}"
         if token.type in ("END", "$END", "RBRACE") and before.type in OPERATORS | {"EQUAL"} and not inside(parser):
             help = "a value ends on its line; in ( ) it may go on over several"
         elif place == "override":
@@ -328,52 +390,3 @@ def _report(parser: Parser, token: Token, before: Token | None) -> None:
         elif before.type == "NUMBER" and token.type == "LBRACE" and place == "train":
             help = f"`{before.text} steps`"
     parser.out.add("E0202", message, start, end, help=help)
-
-
-def _after(token: Token) -> str:
-    return "after the text" if token.type == "TEXT" else f"after `{token.text if len(token.text) < 30 else token.text[:29] + '…'}`"
-
-
-def _found(token: Token) -> str:
-    if token.type == "END":
-        return "`;`" if token.text == ";" else "the end of the line"
-    if token.type == "$END":
-        return "the end of the text"
-    if token.type == "TEXT":
-        return "a text"
-    return f"`{token.text if len(token.text) < 30 else token.text[:29] + '…'}`"
-
-
-def words(types: set[str], place: str = "file", before: str = "") -> str:
-    """What a place takes, in plain words: "a size, `(` or the end of the line"."""
-    left = set(types) - {"BROKEN"}
-    told: list[str] = []
-    if VALUE - {"BYTES"} <= left:
-        told.append("a size" if place == "dims" else "a value")
-        left -= VALUE | WORDS
-    elif "NAME" in left:
-        told.append(NAMED.get(before, "a name"))
-        left.discard("NAME")
-    if len(left & OPERATORS) > 2:
-        told.append("an operator")
-        left -= OPERATORS
-    if UNITS <= left:
-        told.append("a unit (`steps`, `tokens`, …)")
-        left -= UNITS
-    if {"TOKENS", "STREAM", "CLASS"} <= left:
-        told.append("`tokens[n] of V`, `stream[n, d]` or `class of C`")
-        left -= {"TOKENS", "STREAM", "CLASS"}
-    if len(left & WORDS) > 20:
-        left -= WORDS                        # any word may name an argument or a setting
-    if before.upper() in WORDS and told:
-        left.discard("EQUAL")                # `every = …` is possible, and nobody means it
-    for type in sorted(left & WORDS):
-        told.append(f"`{type.lower()}`")
-    if left & OPERATORS:
-        told.append("an operator")
-    for type in ("TEXT", "NUMBER", "LBRACE", "LPAR", "LSQB", "EQUAL", "COLON", "DOT", "COMMA", "RPAR", "RSQB", "RBRACE", "END"):
-        if type in left:
-            told.append(SIGNS[type])
-    if "$END" in left and "END" not in left:
-        told.append(SIGNS["$END"])
-    return told[0] if len(told) == 1 else ", ".join(told[:-1]) + " or " + told[-1] if told else "nothing more"

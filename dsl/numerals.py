@@ -1,4 +1,5 @@
 """Numbers as people write them: `512`, `1e-3`, `64Ki`, `37k`, `16GiB`. Read loosely by the lexer, judged here."""
+
 from __future__ import annotations
 
 import re
@@ -7,8 +8,8 @@ from fractions import Fraction
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-LONGEST = 60                                 # characters of a number
-STEEPEST = 60                                # power of ten behind an `e`: beyond it lies no size and no rate
+LONGEST = 60  # characters of a number
+STEEPEST = 60  # power of ten behind an `e`: beyond it lies no size and no rate
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?[0-9]+))?([A-Za-z_]\w*)?", re.ASCII)
 
@@ -36,8 +37,10 @@ def both(mantissa: str, letter: str) -> str:
     amount = Fraction(mantissa)
     decimal = {"K": "k", "m": "M", "g": "G"}.get(letter, letter)
     binary = letter.upper() + "i"
-    return (f"`{mantissa}{binary}` ({plain(exact(amount * BINARY[binary]))}) or "
-            f"`{mantissa}{decimal}` ({plain(exact(amount * DECIMAL[decimal]))})")
+    return (
+        f"`{mantissa}{binary}` ({plain(exact(amount * BINARY[binary]))}) or "
+        f"`{mantissa}{decimal}` ({plain(exact(amount * DECIMAL[decimal]))})"
+    )
 
 
 def read(text: str) -> tuple[int | Fraction, bool]:
@@ -59,28 +62,37 @@ def read(text: str) -> tuple[int | Fraction, bool]:
     factor = DECIMAL.get(suffix) or BINARY.get(suffix)
     if factor:
         return exact(value * factor), False
-    raise _bad_suffix(text, mantissa if not exponent else text[:-len(suffix)], suffix)
+    raise _bad_suffix(text, mantissa if not exponent else text[: -len(suffix)], suffix)
 
 
 def _bad_suffix(text: str, mantissa: str, suffix: str) -> BadNumber:
     if suffix == "K":
-        return BadNumber(f"`{text}` is read both ways, as {plain(exact(Fraction(mantissa) * 1024))} and as "
-                         f"{plain(exact(Fraction(mantissa) * 1000))}", both(mantissa, suffix))
+        return BadNumber(
+            f"`{text}` is read both ways, as {plain(exact(Fraction(mantissa) * 1024))} and as "
+            f"{plain(exact(Fraction(mantissa) * 1000))}",
+            both(mantissa, suffix),
+        )
     if re.fullmatch(r"[kKmMgG][bB]|[kmg]i[bB]|[KMG]ib", suffix):
         whole = f"{mantissa}{suffix[0].upper()}iB"
         return BadNumber(f"`{text}` is no size: bytes are counted in KiB, MiB and GiB", f"`{whole}`", bytes=True)
     if suffix in ("b", "B"):
         return BadNumber(f"`{text}` is no size: bytes are counted in KiB, MiB and GiB", "`1KiB` is 1,024 bytes", bytes=True)
     if suffix.lower() in ("t", "b", "bn", "mio", "mn"):
-        return BadNumber(f"`{text}` has a suffix that plait does not know: `{suffix}`", "k, M and G are decimal; Ki, Mi and Gi are binary")
+        return BadNumber(
+            f"`{text}` has a suffix that plait does not know: `{suffix}`", "k, M and G are decimal; Ki, Mi and Gi are binary"
+        )
     if suffix in ("m", "g", "ki", "mi", "gi"):
-        return BadNumber(f"`{text}` has a suffix that plait does not know: `{suffix}`",
-                         both(mantissa, suffix[0].upper()) + (f", or the product `{mantissa} * {suffix}`" if len(suffix) == 1 else ""))
+        return BadNumber(
+            f"`{text}` has a suffix that plait does not know: `{suffix}`",
+            both(mantissa, suffix[0].upper()) + (f", or the product `{mantissa} * {suffix}`" if len(suffix) == 1 else ""),
+        )
     if mantissa == "0" and re.fullmatch(r"x[0-9a-fA-F]+|b[01]+|o[0-7]+", suffix):
         return BadNumber(f"`{_short(text)}` is not a number: numbers are decimal", f"`{int(text, 0)}`" if len(text) < 20 else "")
     if suffix.startswith("_"):
         return BadNumber(f"`{text}` is not a number", f"`{text.replace('_', '')}`")
-    return BadNumber(f"`{_short(text)}` is not a number: `{_short(suffix)}` is no suffix", f"a product is written `{mantissa} * {_short(suffix)}`")
+    return BadNumber(
+        f"`{_short(text)}` is not a number: `{_short(suffix)}` is no suffix", f"a product is written `{mantissa} * {_short(suffix)}`"
+    )
 
 
 def _mend(text: str) -> str:

@@ -1,9 +1,11 @@
 """`--set`: dims, numbers and training settings given on the command line, put into the syntax tree as if they had been written there."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
-from plait.dsl.errors import Note, PlaitError, Span, error
+from plait.dsl.errors import Diagnostic, Note, PlaitError, Span, error
 from plait.dsl.numerals import plain
 from plait.dsl.spec import Dim, Dims, Let, Model, Number, Override, Setting, Spec, Train
 from plait.dsl.suggest import suggest
@@ -13,7 +15,7 @@ SETTINGS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "s
 
 def apply(spec: Spec, overrides: tuple[Override, ...]) -> Spec:
     """The Spec with every override in it. Each has exactly one value. Raises PlaitError with all that name nothing."""
-    found = []
+    found: list[Diagnostic] = []
     for override in overrides:
         if len(override.values) != 1:
             raise ValueError("a sweep is opened into single values before it is applied")
@@ -34,8 +36,12 @@ def _set(spec: Spec, override: Override) -> Spec:
             return _set_everywhere(spec, name, override)
         case (model, name):
             return _set_in_model(spec, model, name, override)
-    raise error("E0401", f"`{'.'.join(override.path)}` is too long a path: a dim is `d` or `model.d`, a setting is `train.lr`",
-                _place(override), help="`--set train.lr=3e-4`")
+    raise error(
+        "E0401",
+        f"`{'.'.join(override.path)}` is too long a path: a dim is `d` or `model.d`, a setting is `train.lr`",
+        _place(override),
+        help="`--set train.lr=3e-4`",
+    )
 
 
 # ---- dims and numbers --------------------------------------------------------------------------------------------------------
@@ -54,19 +60,28 @@ def _set_everywhere(spec: Spec, name: str, override: Override) -> Spec:
     if hits:
         return replace(spec, items=tuple(result))
     known = [n for item in spec.items for n in _names(item.members if isinstance(item, Model) else (item,))]
-    raise _unknown(name, known + [f"train.{key}" for key in _training_keys(spec)], override,
-                   f"no dim and no `let` is called `{name}`")
+    raise _unknown(name, known + [f"train.{key}" for key in _training_keys(spec)], override, f"no dim and no `let` is called `{name}`")
 
 
 def _set_in_model(spec: Spec, model: str, name: str, override: Override) -> Spec:
     models = {item.name: item for item in spec.items if isinstance(item, Model)}
     if model not in models:
-        raise _unknown(model, [*models, *(["train"] if _trains(spec) else [])], override, f"no model is called `{model}`", rest=f".{name}")
+        raise _unknown(
+            model, [*models, *(["train"] if _trains(spec) else [])], override, f"no model is called `{model}`", rest=f".{name}"
+        )
     members, hit = _bind(models[model].members, name, override)
     if not hit:
-        raise _unknown(name, _names(models[model].members), override, f"the model `{model}` sets no dim and no `let` called `{name}`",
-                       before=f"{model}.", also=name if name in _names(spec.items) else "")
-    return replace(spec, items=tuple(replace(i, members=members) if isinstance(i, Model) and i.name == model else i for i in spec.items))
+        raise _unknown(
+            name,
+            _names(models[model].members),
+            override,
+            f"the model `{model}` sets no dim and no `let` called `{name}`",
+            before=f"{model}.",
+            also=name if name in _names(spec.items) else "",
+        )
+    return replace(
+        spec, items=tuple(replace(i, members=members) if isinstance(i, Model) and i.name == model else i for i in spec.items)
+    )
 
 
 def _bind(members: tuple, name: str, override: Override) -> tuple[tuple, bool]:
@@ -90,14 +105,19 @@ def _bind(members: tuple, name: str, override: Override) -> tuple[tuple, bool]:
 
 def _check_bound(dim: Dim, override: Override) -> None:
     """A free dim with a bound stays within it."""
-    value = override.values[0]
-    if dim.relation == "<=" and isinstance(dim.value, Number) and isinstance(value, Number):
-        bound, given = dim.value.value, value.value
-        assert isinstance(bound, (int, float)) or hasattr(bound, "numerator")
-        if given > bound:  # type: ignore[operator]
-            raise error("E0302", f"`{dim.name}` is at most {plain(bound)} in this file", value.span,  # type: ignore[arg-type]
-                        Note(dim.span, "bounded here"), numbers=f"{plain(given)} > {plain(bound)}",  # type: ignore[arg-type]
-                        help=f"`--set {dim.name}={dim.value.text}`, or a larger bound in the file")
+    given, bound = override.values[0], dim.value
+    if dim.relation != "<=" or not isinstance(bound, Number) or not isinstance(given, Number):
+        return
+    assert isinstance(bound.value, int | Fraction) and isinstance(given.value, int | Fraction)
+    if given.value > bound.value:
+        raise error(
+            "E0302",
+            f"`{dim.name}` is at most {plain(bound.value)} in this file",
+            given.span,
+            Note(dim.span, "bounded here"),
+            numbers=f"{plain(given.value)} > {plain(bound.value)}",
+            help=f"`--set {dim.name}={bound.text}`, or a larger bound in the file",
+        )
 
 
 def _names(members: tuple) -> list[str]:
@@ -140,15 +160,21 @@ def _place(override: Override) -> Span:
     text = override.span.source.text
     end = text.find("=", override.span.start)
     end = end if end >= 0 else override.span.end
-    return Span(override.span.start, max(override.span.start + 1, override.span.start + len(text[override.span.start:end].rstrip())), override.span.source)
+    return Span(
+        override.span.start,
+        max(override.span.start + 1, override.span.start + len(text[override.span.start : end].rstrip())),
+        override.span.source,
+    )
 
 
-def _unknown(name: str, known: list[str], override: Override, message: str, before: str = "", rest: str = "", also: str = "") -> PlaitError:
-    short = {k.removeprefix("train."): k for k in reversed(known)}           # `learning_rate` finds `train.lr`
+def _unknown(
+    name: str, known: list[str], override: Override, message: str, before: str = "", rest: str = "", also: str = ""
+) -> PlaitError:
+    short = {k.removeprefix("train."): k for k in reversed(known)}  # `learning_rate` finds `train.lr`
     close = [short[s] for s in suggest(name, short)]
     close = [before + c + rest for c in close] + ([also] if also else [])
     text = override.span.source.text
-    value = text[text.find("=") + 1:].strip()
+    value = text[text.find("=") + 1 :].strip()
     value = value if len(value) <= 20 else "…"
     if close:
         help = "did you mean " + " or ".join(f"`--set {c}={value}`" for c in close) + "?"

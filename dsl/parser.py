@@ -3,6 +3,7 @@
 A mistake is mended where one token more, less or other does it (with a message), otherwise the statement is given up: the stack
 is cut back to where a statement may start, and the tokens are skipped to the next END or `}` of that depth.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -75,14 +76,18 @@ def _first_line(tokens: list[Token], out: Diagnostics) -> list[Token]:
         return [plait, one]
     first = tokens[0]
     if first.type != "PLAIT":
-        out.add("E0201", "the first line of a file says which plait it is written for", first.start, first.end, help=f"put {help} before it")
+        out.add(
+            "E0201", "the first line of a file says which plait it is written for", first.start, first.end, help=f"put {help} before it"
+        )
         return [plait, one, Token("END", "", first.start, first.start, invented=True), *tokens]
     stop = next((i for i, t in enumerate(tokens) if t.type == "END"), len(tokens))
     line = tokens[1:stop]
     if len(line) == 1 and line[0].type == "NUMBER":
         if line[0].value == VERSION or line[0].text != str(line[0].value):
             return tokens
-        out.add("E0201", f"this file is written for plait {line[0].text}; this is plait {VERSION}", line[0].start, line[0].end, help=help)
+        out.add(
+            "E0201", f"this file is written for plait {line[0].text}; this is plait {VERSION}", line[0].start, line[0].end, help=help
+        )
     elif len(line) > 1 and line[0].type == "NUMBER" and line[0].value == VERSION:
         out.add("E0203", "`plait 1` stands on a line of its own", line[1].start, line[1].end, help=help)
         return [first, line[0], Token("END", "", line[1].start, line[1].start, invented=True), *tokens[2:]]
@@ -95,6 +100,7 @@ def _first_line(tokens: list[Token], out: Diagnostics) -> list[Token]:
 @dataclass(slots=True)
 class Entry:
     """What stands on the stack: a state, the token or node that led there, its place and depth."""
+
     state: int
     value: Any
     start: int
@@ -136,8 +142,8 @@ class Parser:
     def reduce(self, rule: int) -> None:
         """Replaces the right side of a rule on the stack by its left side."""
         left, size, method, keep = self.table.rules[rule]
-        popped = self.stack[len(self.stack) - size:]
-        del self.stack[len(self.stack) - size:]
+        popped = self.stack[len(self.stack) - size :]
+        del self.stack[len(self.stack) - size :]
         children: list[Any] = []
         for index, entry in enumerate(popped):
             if keep[index] == 2:
@@ -147,7 +153,7 @@ class Parser:
         start, end, depth = (popped[0].start, popped[-1].end, popped[0].depth) if popped else (self.stack[-1].end,) * 2 + (0,)
         value: Any
         if method == "":
-            value = children                 # a list inside a rule
+            value = children  # a list inside a rule
         elif method == "=":
             value = children[0] if children else popped[0].value
         else:
@@ -166,7 +172,7 @@ class Parser:
                     states.append(action)
                     break
                 left, size, _, _ = self.table.rules[-action - 1]
-                del states[len(states) - size:]
+                del states[len(states) - size :]
                 states.append(self.table.gotos[states[-1]][left])
                 if type == "$END" and len(states) == 2 and states[-1] in self.table.ends:
                     break
