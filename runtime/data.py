@@ -1,0 +1,281 @@
+"""Data for training: real files, built-in text and synthetic tasks. Nothing is downloaded, nothing is larger in memory than it must be.
+
+Every dataset is a pure function of its seed: `batch(step, size)` gives the same symbols for the same step, so that a resumed
+run sees what an uninterrupted one sees.
+
+An input that the loss reads by `next()` ("ahead") is given n + 1 symbols: the model reads the first n and is measured on the last n.
+Otherwise windows have n symbols. A target below 0 is no target."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.compiler.program import Program
+from plait.dsl.errors import Note, error
+from plait.runtime.files import raw_bytes, utf8
+from plait.runtime.recipe import Described
+
+
+class Dataset(Protocol):
+    """vocabulary: how many symbols there are; characters: what they stand for, where that is characters. length: n.
+    symbols: how many targets one pass over the training part has, 0 where there is no end to it.
+    note: what an evaluation leaves out, as a clause for a person ("" for nothing). folder: where relative paths start.
+
+    batch(step, size): one tensor for each input of the model, int64 [size, n + 1] (n where the input is not ahead).
+    validation(size): the whole validation part once, at most `size` sequences at a time."""
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def characters(self) -> str | None: ...
+    @property
+    def symbols(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+    def batch(self, step: int, size: int) -> tuple[Tensor, ...]: ...
+    def validation(self, size: int) -> Iterator[tuple[Tensor, ...]]: ...
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """The symbols of a text. characters[i] is symbol i; None: symbols are bytes."""
+    characters: str | None
+
+    @property
+    def size(self) -> int:
+        return 256 if self.characters is None else len(self.characters)
+
+    def encode(self, text: str) -> list[int]:
+        """Raises PlaitError for a character that the training text does not have."""
+        if self.characters is None: return list(text.encode())
+        number = {c: i for i, c in enumerate(self.characters)}
+        strange = sorted(set(text) - number.keys())
+        if strange:
+            raise error("E0613", f"the text has {', '.join(repr(c) for c in strange[:5])}, which the model's vocabulary does not have",
+                        help=f"its {self.size} characters: {self.characters!r}")
+        return [number[c] for c in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Symbols beyond the alphabet (V may be larger than the data needs) come out as U+FFFD."""
+        if self.characters is None: return bytes(i if i < 256 else 63 for i in ids).decode(errors="replace")
+        return "".join(self.characters[i] if i < self.size else "\N{REPLACEMENT CHARACTER}" for i in ids)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One long text, cut into a training and a validation part. Training: windows at random places. Validation: one window
+    after the other, so that no target counts twice.
+
+    The end of the validation part that fills no window (at most n - 1 targets) is one shorter window where `ragged` (the
+    model's n is free), else it is left out, and `note` says so: a window moved back to fit would count targets again."""
+    train: np.ndarray
+    held_out: np.ndarray
+    alphabet: Alphabet
+    length: int
+    seed: int
+    ahead: bool
+    ragged: bool
+    folder: Path
+
+    @property
+    def vocabulary(self) -> int:
+        return self.alphabet.size
+
+    @property
+    def characters(self) -> str | None:
+        return self.alphabet.characters
+
+    @property
+    def symbols(self) -> int:
+        return len(self.train) - self.ahead
+
+    @property
+    def note(self) -> str:
+        rest = (len(self.held_out) - self.ahead) % self.length
+        return f"the last {rest:,} of {len(self.held_out):,} validation symbols fill no window" if rest and not self.ragged else ""
+
+    def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
+        window = self.length + self.ahead
+        starts = np.random.default_rng((self.seed, step)).integers(0, len(self.train) - window + 1, size)
+        return (_tensor(np.stack([self.train[s:s + window] for s in starts])),)
+
+    def validation(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+        n, ahead, text = self.length, self.ahead, self.held_out
+        full = (len(text) - ahead) // n
+        for first in range(0, full, size):
+            yield (_tensor(np.stack([text[i * n:i * n + n + ahead] for i in range(first, min(first + size, full))])),)
+        if self.ragged and (len(text) - ahead) % n: yield (_tensor(text[None, full * n:]),)
+
+    def encode(self, text: str) -> list[int]:
+        return self.alphabet.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.alphabet.decode(ids)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A synthetic task. `make(random, size)` gives examples [size, n]; targets before position `first` are not predictable.
+
+    A model with one input that is read ahead is given [size, n + 1]: a symbol x that is no target is written -1 - x, and the
+    position after the last symbol is -1. A model with two inputs is given the symbols and the targets, [size, n] each, the
+    target of position t being symbol t + 1, or -1 where there is none. Validation: `examples` of them, from
+    random numbers of their own. There is no end to the data: `symbols` is 0."""
+    make: Callable[[np.random.Generator, int], np.ndarray]
+    first: int
+    length: int
+    vocabulary: int
+    seed: int
+    inputs: int
+    folder: Path
+    examples: int = 256
+    symbols: int = 0
+    characters: str | None = None
+    note: str = ""
+
+    def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
+        return self._given(self.make(np.random.default_rng((self.seed, step)), size))
+
+    def validation(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+        examples = self.make(np.random.default_rng((self.seed, 0)), self.examples)       # steps begin at 1
+        for first in range(0, self.examples, size): yield self._given(examples[first:first + size])
+
+    def _given(self, examples: np.ndarray) -> tuple[Tensor, ...]:
+        x = examples.astype(np.int64)
+        end = np.full((len(x), 1), -1)
+        if self.inputs == 2:
+            target = np.concatenate([x[:, 1:], end], 1)
+            target[:, :self.first - 1] = -1
+            return torch.from_numpy(x), torch.from_numpy(target)
+        marked = np.concatenate([x, end], 1)
+        marked[:, 1:self.first] = -1 - marked[:, 1:self.first]
+        return (torch.from_numpy(marked),)
+
+    def encode(self, text: str) -> list[int]:
+        """Numbers with spaces between them."""
+        try: ids = [int(word) for word in text.split()]
+        except ValueError:
+            raise error("E0613", f"a prompt of this task is numbers with spaces between them, not {text!r}", help='"0 5 7 2 0"') from None
+        strange = [i for i in ids if not 0 <= i < self.vocabulary]
+        if strange: raise error("E0613", f"symbol {strange[0]} is outside the vocabulary, 0 to {self.vocabulary - 1}")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(f"{i} " for i in ids)
+
+
+def _tensor(a: np.ndarray) -> Tensor:
+    return torch.from_numpy(a.astype(np.int64))
+
+
+# ---- opening -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Need:
+    """What the model asks of its data. length: n. classes: its V, None while it is free. ragged: a shorter last window is allowed."""
+    length: int
+    seed: int
+    folder: Path
+    ahead: bool = True
+    inputs: int = 1
+    classes: int | None = None
+    ragged: bool = False
+
+
+def open(description: Described, folder: Path, length: int, seed: int, *, ahead: bool = True, inputs: int = 1,
+         classes: int | None = None, ragged: bool = False) -> Dataset:
+    """Opens what a recipe's `data` describes. Relative paths start at `folder`, that of the spec.
+
+    Raises PlaitError, with the place in the spec, for a file that is missing, unreadable, empty, too short or wrongly encoded,
+    and for a vocabulary larger than `classes`."""
+    need = Need(length, seed, folder, ahead, inputs, classes, ragged)
+    dataset = OPENERS[description.kind](description, need)
+    if classes is not None and dataset.vocabulary > classes:
+        raise error("E0613", f"the data has {dataset.vocabulary:,} symbols, the model's vocabulary only {classes:,}", description.span,
+                    help=f"V = {dataset.vocabulary}, or larger")
+    return dataset
+
+
+def open_for(program: Program, description: Described, folder: Path, seed: int, **sizes: int) -> Dataset:
+    """Opens the data for an expanded model. `sizes`: values for dims that are still free (`n`); a free vocabulary is left
+    to the data. Raises PlaitError where the model's inputs are not what the data gives."""
+    known = program.sizes.bind(**sizes) if sizes else program.sizes
+    first = program.inputs[0]
+    if first.kind != "tokens":
+        raise error("E0614", f"`{description.kind}` gives tokens, but the input `{first.name}` is a {first.kind}", first.span)
+    many = 2 if description.kind in ("duplicate", "copy") else 1
+    if len(program.inputs) > many:
+        filled = "one input" if many == 1 else "one or two inputs"
+        raise error("E0614", f"`{description.kind}` fills {filled}, the model has {len(program.inputs)}", description.span,
+                    *(Note(i.span, i.name) for i in program.inputs if i.span))
+    size = first.value.axes[1].size
+    length = known.integer(size)
+    if length is None:
+        raise error("E0608", f"the length `{size}` of the input `{first.name}` has no value", first.span, help=f"--set {size}=128")
+    classes = known.integer(first.classes) if first.classes is not None else None
+    return open(description, folder, length, seed, ahead=first.ahead, inputs=len(program.inputs), classes=classes,
+                ragged=program.sizes.integer(size) is None)
+
+
+def _text(d: Described, need: Need) -> Dataset:
+    raw, place = raw_bytes(str(d.arguments["file"]), need.folder, d.span), d.span
+    if d.kind == "bytes" or d.arguments["tokens"] == "bytes": return _stream(raw, Alphabet(None), d, need)
+    codes = np.frombuffer(utf8(raw, str(d.arguments["file"]), place).encode("utf-32-le"), np.uint32)
+    present = np.zeros(0x110000, bool)
+    present[codes] = True
+    order = np.flatnonzero(present)
+    number = np.zeros(0x110000, np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.int32)
+    number[order] = np.arange(len(order))
+    return _stream(number[codes], Alphabet("".join(map(chr, order))), d, need)
+
+
+def _stream(symbols: np.ndarray, alphabet: Alphabet, d: Described, need: Need) -> Dataset:
+    shares: tuple = d.arguments["split"]                                                 # type: ignore[assignment]
+    cuts = [0, *(int(sum(shares[:i + 1]) * len(symbols)) for i in range(len(shares)))]
+    train, held_out = symbols[cuts[0]:cuts[1]], symbols[cuts[1]:cuts[2]]
+    window = need.length + need.ahead
+    for part, name in ((train, "training"), (held_out, "validation")):
+        if len(part) < window and not (need.ragged and name == "validation" and len(part) > need.ahead):
+            raise error("E0611", f"the {name} part has {len(part):,} symbols: too short for a window of {window:,}", d.span,
+                        numbers=f"{len(symbols):,} symbols × {float(shares[name == 'validation']):g} = {len(part):,}; "
+                                f"n{' + 1' if need.ahead else ''} = {window:,}", help="a smaller n, a longer file, or another split")
+    return Stream(train, held_out, alphabet, need.length, need.seed, need.ahead, need.ragged, need.folder)
+
+
+def _duplicate(d: Described, need: Need) -> Dataset:
+    """0w0w: w is length / 2 - 1 symbols from 1 to `symbols`. The second half can be predicted. Kitaev et al. 2020, section 5."""
+    return _task(d, need, lambda w, zero: (zero, w, zero, w))
+
+
+def _copy(d: Described, need: Need) -> Dataset:
+    """w0w0: w is length / 2 - 1 symbols from 1 to `symbols`; 0 separates and ends. What stands behind the separator can be predicted."""
+    return _task(d, need, lambda w, zero: (w, zero, w, zero))
+
+
+def _task(d: Described, need: Need, pieces: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]) -> Dataset:
+    symbols, length = int(d.arguments["symbols"]), int(d.arguments["length"])            # type: ignore[call-overload]
+    if length % 2: raise error("E0603", f"`{d.kind}` needs an even length, not {length}", d.span, help=f"length = {length + 1}")
+    if length != need.length:
+        raise error("E0614", f"the examples have {length:,} symbols, the model reads {need.length:,}", d.span, help="length = n")
+    if need.inputs == 1 and not need.ahead:
+        raise error("E0614", f"`{d.kind}` is learned by predicting the next symbol", d.span,
+                    help="loss = cross_entropy(logits, next(INPUT))")
+
+    def make(random: np.random.Generator, size: int) -> np.ndarray:
+        w = random.integers(1, symbols + 1, (size, length // 2 - 1))
+        return np.concatenate(pieces(w, np.zeros((size, 1), w.dtype)), 1)
+
+    return Generated(make, length // 2, length, symbols + 1, need.seed, need.inputs, need.folder)
+
+
+OPENERS: dict[str, Callable[[Described, Need], Dataset]] = {"text": _text, "bytes": _text, "duplicate": _duplicate, "copy": _copy}

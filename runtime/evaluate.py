@@ -1,0 +1,43 @@
+"""What a model is worth on the whole validation part."""
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from plait.dsl.errors import error
+from plait.runtime.data import Dataset
+
+
+def mix(seed: int, step: int) -> int:
+    """A seed for one step, unlike that of any other step and seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:8]) >> 1
+
+
+def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
+             device: torch.device | str = "cpu", seed: int = 0) -> dict[str, float | int]:
+    """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
+    each target of the validation part once (`dataset.note` says what is left out).
+
+    The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
+    Raises PlaitError where the validation part has no target."""
+    training, total, count, correct = module.training, 0.0, 0, 0
+    module.eval()
+    torch.manual_seed(mix(seed, 0))
+    try:
+        with torch.no_grad():
+            for inputs in dataset.validation(batch):
+                given = tuple(t.to(device) for t in inputs)
+                if "accuracy" in metrics:
+                    part, n, right = module.score(*given)                                  # type: ignore[operator]
+                    correct += int(right)
+                else: _, part, n = module.losses(*given)                                   # type: ignore[operator]
+                total, count = total + float(part), count + int(n)
+    finally: module.train(training)
+    if count == 0: raise error("E0611", "the validation part has no symbol to predict")
+    loss = total / count
+    known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
+    return {**{m: known[m] for m in metrics}, "count": count}

@@ -1,0 +1,48 @@
+"""What a person sees while a model trains: one bar on a terminal, one plain line an event elsewhere."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Shown(Protocol):
+    def step(self, step: int, loss: float, tokens_per_second: float) -> None: ...
+    def line(self, text: str) -> None: ...
+
+
+class _Bar:
+    def __init__(self, bar: Progress, first: int, last: int):
+        self.bar = bar
+        self.task = bar.add_task("", total=last, completed=first, loss="", rate="")
+
+    def step(self, step: int, loss: float, tokens_per_second: float) -> None:
+        self.bar.update(self.task, completed=step, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s")
+
+    def line(self, text: str) -> None:
+        self.bar.console.print(text, markup=False, highlight=False)
+
+
+class _Lines:
+    def __init__(self, console: Console | None):
+        self.console = console
+
+    def step(self, step: int, loss: float, tokens_per_second: float) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        if self.console: self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(console: Console | None, first: int, last: int) -> Iterator[Shown]:
+    """A bar from step `first` to `last` where the console is a terminal; nothing at all where there is no console."""
+    if console is None or not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (TextColumn("step {task.completed:,.0f} / {task.total:,.0f}"), BarColumn(), TextColumn("{task.fields[loss]}"),
+               TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar: yield _Bar(bar, first, last)

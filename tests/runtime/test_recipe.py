@@ -1,0 +1,157 @@
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+from plait.dsl.errors import PlaitError
+from plait.dsl.parser import parse
+from plait.runtime.recipe import recipe, trainable
+
+from .conftest import HEAD, made, source
+
+
+def wrong(text: str) -> list[tuple[str, str, str]]:
+    with pytest.raises(PlaitError) as caught: made(text)
+    return [(d.code, d.message, d.help) for d in caught.value.diagnostics]
+
+
+def refused(text: str) -> list[tuple[str, str]]:
+    with pytest.raises(PlaitError) as caught: trainable(made(text))
+    assert all(d.span is not None for d in caught.value.diagnostics)
+    return [(d.code, d.message) for d in caught.value.diagnostics]
+
+
+def test_everything_of_a_block_is_read():
+    r = made(source(data='text("a.txt", tokens = bytes, split = (0.8, 0.1, 0.1))', optimizer="adamw(betas = (0.9, 0.99), decay = 0.1)",
+                    clip="1", every='every 500 steps { evaluate(loss, accuracy); checkpoint(keep = 3); sample(prompt = "x", length = 10) }'))
+    assert r.data.kind == "text"
+    assert dict(r.data.arguments) == {"file": "a.txt", "tokens": "bytes", "split": (Fraction(4, 5), Fraction(1, 10), Fraction(1, 10))}
+    assert dict(r.optimizer.arguments) == {"betas": (0.9, 0.99), "eps": 1e-8, "decay": 0.1, "decay_all": False}
+    assert (r.batch.amount, r.batch.unit, r.stop.amount, r.stop.unit, r.clip, r.seed, r.precision) == (4, "sequences", 20, "steps", 1, 3, "fp32")
+    (every,) = r.every
+    assert every.period == 500 and [a.kind for a in every.actions] == ["evaluate", "checkpoint", "sample"]
+    assert r.metrics == ("loss", "accuracy")
+    assert every.actions[2].arguments == {"prompt": "x", "length": 10, "temperature": 1.0, "top_k": None}
+    trainable(r)
+
+
+def test_defaults_are_those_of_pytorch():
+    assert made(source()).optimizer.kind == "adam"
+    assert made(source(optimizer="adam")).optimizer.arguments == {"betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.0, "decay_all": False}
+    assert made(source(optimizer="adamw()")).optimizer.arguments["decay"] == 0.01
+
+
+def test_no_block_names_the_model():
+    assert recipe(parse(HEAD + "model other { }\n".replace("{ }", "{ input t: tokens[n] of V; y = t { embed(V, width = 2) } }")
+                        + source().removeprefix(HEAD), "s"), "other", {"n": 8}) is None
+
+
+def test_a_block_without_names_is_for_every_model():
+    assert recipe(parse(source().replace("train m", "train"), "s"), "m", {"n": 8}) is not None
+
+
+def test_two_blocks_for_one_model():
+    text = source() + source().removeprefix(HEAD)
+    assert wrong(text)[0][:2] == ("E0607", "two train blocks name the model `m`")
+
+
+def test_several_mistakes_are_said_at_once():
+    found = wrong(source(learning_rate="1", data='txt("a")', stop="100 sequences", optimizer="adamw(weight = 1)"))
+    assert sorted(code for code, _, _ in found) == ["E0601", "E0602", "E0603", "E0604"]
+    said = {message: help for _, message, help in found}
+    assert "`lr`" in said["a train block has no key `learning_rate`"]
+    assert "`text`" in said["there is no data source `txt`"]
+    assert "`stop` is counted in steps or epochs or tokens or minutes, not in sequences" in said
+
+
+@pytest.mark.parametrize("keys, code, part", [
+    ({"lr": ""}, "E0601", "does not say `lr`"),
+    ({"batch": "32"}, "E0604", "unit is missing"),
+    ({"batch": "0 sequences"}, "E0603", "at least 1"),
+    ({"batch": "2.5 sequences"}, "E0603", "whole number"),
+    ({"stop": "1.5 steps"}, "E0603", "whole number"),
+    ({"clip": "0"}, "E0603", "above 0"),
+    ({"clip": "1 steps"}, "E0604", "plain number"),
+    ({"seed": "0 - 1"}, "E0603", "at least 0"),
+    ({"optimizer": "adam(betas = (0.9, 1))"}, "E0603", "below 1"),
+    ({"optimizer": "adam(betas = 0.9)"}, "E0603", "two numbers"),
+    ({"optimizer": "adam(0.9)"}, "E0603", "has no name"),
+    ({"optimizer": "adem"}, "E0602", "no optimizer `adem`"),
+    ({"data": 'text("a", split = (0.9, 0.2))'}, "E0603", "more than 1"),
+    ({"data": 'text("a", split = (1, 0))'}, "E0603", "above 0"),
+    ({"data": "text()"}, "E0603", "needs `file`"),
+    ({"data": "text(a)"}, "E0603", "double quotes"),
+    ({"data": 'text("a", tokens = words)'}, "E0603", "`characters` or `bytes`"),
+    ({"data": "duplicate(length = 2)"}, "E0603", "at least 4"),
+    ({"precision": "fp8"}, "E0603", "`fp32` or `bf16`"),
+    ({"lr": "foo(step)"}, "E0605", "no function `foo`"),
+    ({"lr": "1 / stap"}, "E0605", "`stap` is not defined"),
+    ({"lr": "1e-3 - step"}, "E0605", "negative at step 1"),
+    ({"lr": "1 / (20 - step)"}, "E0605", "not a number at step 20"),
+    ({"lr": "sqrt(step, 2)"}, "E0605", "one value"),
+    ({"lr": "cosine(1e-3)"}, "E0605", "needs `floor` and `warmup`"),
+    ({"lr": "step < 3"}, "E0605", "gives no number"),
+    ({"batch": "step sequences"}, "E0605", "only in the learning rate"),
+    ({"batch": "6 sequences", "microbatch": "4 sequences"}, "E0603", "whole number of microbatches"),
+    ({"every": "every 10 epochs { evaluate(loss) }"}, "E0604", "`every` is counted in steps"),
+    ({"every": "every 10 steps { evaluate(los) }"}, "E0602", "takes metrics"),
+    ({"every": "every 10 steps { checkpoint(keep = 0) }"}, "E0603", "at least 1"),
+    ({"every": "every 10 steps { save }"}, "E0602", "no action `save`"),
+])
+def test_wrong(keys, code, part):
+    every = keys.get("every", "")
+    found = wrong(source(every, **{k: v for k, v in keys.items() if k != "every"}))
+    assert len(found) == 1 and found[0][0] == code and part in found[0][1], found
+
+
+@pytest.mark.parametrize("keys, part", [
+    ({"optimizer": "adafactor(clip = 1.0)"}, "adafactor"), ({"optimizer": "muon"}, "muon"), ({"optimizer": "sgd(momentum = 0.9)"}, "sgd"),
+    ({"precision": "bf16"}, "bf16"), ({"microbatch": "1 sequences"}, "microbatch"), ({"stop": "1M tokens"}, "tokens"),
+    ({"stop": "10 minutes"}, "minutes"), ({"data": 'parallel_text("a", "b", tokenizer = bpe(37k))'}, "parallel_text"),
+    ({"data": 'images("digits")'}, "images"), ({"data": "reverse"}, "reverse"), ({"data": "listops"}, "listops"),
+    ({"every": "every 5 steps { evaluate(bleu) }"}, "bleu"),
+    ({"every": "every 5 steps { checkpoint(keep = 2, best = loss) }"}, "best"),
+])
+def test_read_but_not_built(keys, part):
+    every = keys.get("every", "")
+    ((code, message),) = refused(source(every, **{k: v for k, v in keys.items() if k != "every"}))
+    assert code == "E0606" and part in message
+
+
+def test_a_free_dim_waits():
+    text = source(lr="1 / sqrt(V)", data='parallel_text("a", "b", tokenizer = bpe(V))')
+    assert [w.dim for w in made(text).waiting] == ["V", "V"]
+    assert ("E0608", "`V` has no value") in refused(text)
+    trainable(made(source(lr="1 / sqrt(V)"), {"n": 8, "V": 100}))
+
+
+def test_dims_and_lets_have_their_values():
+    r = made(source(batch="2 * n sequences", lr="p / n"), {"n": 8, "p": Fraction(1, 10)})
+    assert r.batch.amount == 16 and r.lr(1, 20) == 0.1 / 8
+
+
+def test_the_rate_of_the_transformer():
+    """512^-0.5 · min(step^-0.5, step · 4000^-1.5): the two meet at step 4000, where both are 1 / sqrt(512 · 4000)."""
+    lr = made(source(lr="d ^ -0.5 * min(step ^ -0.5, step * 4k ^ -1.5)", stop="100k steps"), {"d": 512}).lr
+    assert lr(4000, 100_000) == pytest.approx(1 / math.sqrt(512 * 4000), rel=1e-12)
+    assert lr(1, 100_000) == pytest.approx(1 / math.sqrt(512) / 4000**1.5, rel=1e-12)
+    assert lr(16_000, 100_000) == pytest.approx(lr(4000, 100_000) / 2, rel=1e-12)
+
+
+def test_cosine():
+    """Up to 1e-3 over 100 steps; half way between 100 and 2000 lies 1050, at the mean of peak and floor; then the floor."""
+    for written in ("cosine(1e-3, 1e-4, 100)", "cosine(peak = 1e-3, warmup = 100, floor = 1e-4)"):
+        lr = made(source(lr=written, stop="2k steps")).lr
+        assert lr(1, 2000) == pytest.approx(1e-5) and lr(100, 2000) == pytest.approx(1e-3)
+        assert lr(1050, 2000) == pytest.approx(5.5e-4) and lr(2000, 2000) == lr(3000, 2000) == 1e-4
+
+
+def test_functions_of_a_formula():
+    r = made(source(lr="max(0, log2(8) + log(exp(1)) + cos(pi) + floor(2.7) + ceil(0.2) + 7 % 4 - 9 + 1e-3 * 2 ^ -1)"))
+    assert r.lr(1, 20) == pytest.approx(3 + 1 - 1 + 2 + 1 + 3 - 9 + 5e-4)
+
+
+def test_reading_a_recipe_needs_no_torch():
+    code = "import sys; import plait.runtime.recipe; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
