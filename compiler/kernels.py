@@ -32,16 +32,21 @@ def _without(*switches: str) -> Callable[[Region, Target], bool]:
     return lambda region, target: not any(region.arg(s) for s in switches)
 
 
+def _one_chunk_back(region: Region, target: Target) -> bool:
+    """LSH attention as the paper has it: a chunk and the one before it."""
+    return region.arg("look_back") == 1 and _without("dropout", "wrap", "look_ahead")(region, target)
+
+
 # In order of preference: the first that is available claims the region; else its body runs.
 KERNELS: tuple[Kernel, ...] = (
     Kernel("softmax", "softmax"),
     Kernel("layer_norm", "layer_norm"),
     Kernel("rms_norm", "rms_norm"),
     Kernel("scaled_dot_product_attention", "attention", _without("dropout")),
-    Kernel("rowwise_attention", "attention", _without("dropout"), opaque=True),
-    Kernel("banded_attention", "windowed_attention", _without("dropout", "masked")),
+    Kernel("rowwise_attention", "attention", opaque=True),
+    Kernel("banded_attention", "windowed_attention", _without("dropout")),
     Kernel("conv1d", "convolution"),
-    Kernel("lsh_attention", "lsh_attention", _without("dropout", "wrap", "look_ahead"), opaque=True),
+    Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True),
     Kernel("rnn", "rnn", _without("masked"), opaque=True),
     Kernel("lstm", "lstm", _without("masked"), opaque=True),
     Kernel("gru", "gru", _without("masked"), opaque=True),
