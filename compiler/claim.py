@@ -30,7 +30,8 @@ def claim(graph: Graph, target: Target, forced: Mapping[str, str] | None = None)
 
 def choose(region: Region, target: Target, forced: Mapping[str, str]) -> str:
     """The name of the kernel that takes this region; "" where its body runs."""
-    want = forced.get(region.name) or str(region.arg("kernel", "auto"))
+    asked = region.arg("kernel", "auto")                   # a convolution's `kernel` is its width
+    want = forced.get(region.name) or (asked if isinstance(asked, str) else "auto")
     if want == BODY: return ""
     here = [k for k in KERNELS if k.region == region.name]
     if want != "auto" and want not in {k.name for k in here}: raise KeyError(f"no kernel {want} for region {region.name}")

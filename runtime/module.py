@@ -140,7 +140,7 @@ class Module(nn.Module):
             if i.value.name not in values: continue
             if i.name not in named: raise error("E0602", f"input {i.name} is missing", i.span, help=f"{self.program.model} takes {_list(declared)}")
             v = values[i.value.name]
-            x, mask = self._symbols(i, v, named[i.name], named.get(f"{i.name}_mask"))
+            x, mask = self._symbols(i, v, named[i.name], named.get(f"{i.name}_mask"), graph is not self.program.graph)
             self._fits(i.name, v, x, sizes)
             found[v.name] = x
             if i.mask is None or i.mask.name not in values: continue
@@ -150,7 +150,7 @@ class Module(nn.Module):
             found[m.name] = mask
         return found
 
-    def _symbols(self, i: Input, v: Value, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _symbols(self, i: Input, v: Value, x: Tensor, mask: Tensor | None, counted: bool) -> tuple[Tensor, Tensor | None]:
         """The input in the dtype of the graph, and its mask."""
         if not isinstance(x, Tensor): raise error("E0603", f"input {i.name} is a {type(x).__name__}, not a tensor", i.span)
         if mask is not None and mask.dtype != torch.bool:
@@ -162,10 +162,10 @@ class Module(nn.Module):
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
             raise error("E0603", f"input {i.name} holds symbols, which are integers, and was given {_kind(x)}", i.span, help=f"{i.name}.long()")
         x = x.long()
-        if i.mask is not None:
-            if mask is None: mask = x >= 0
-            x = x.clamp(min=0)
-        if x.device.type == "cpu" and x.numel(): self._known_symbols(i, x)
+        if i.mask is not None and mask is None: mask = x >= 0
+        # A loss reads a negative symbol as its complement, one that is no target; the model itself knows them as padding only.
+        if i.mask is not None and not counted: x = x.clamp(min=0)
+        if x.device.type == "cpu" and x.numel(): self._known_symbols(i, torch.where(x < 0, ~x, x) if counted else x)
         return x, mask
 
     def _known_symbols(self, i: Input, x: Tensor) -> None:
