@@ -3,7 +3,6 @@
 (Part of the lowering: imports torch.)"""
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterable
 
@@ -78,7 +77,7 @@ class Dims:
     def number(self, e) -> float | Int:
         """A number that need not be whole."""
         known = self.sizes.value(e)
-        if known is not None: return int(known) if known == known and abs(known) != math.inf and known == int(known) else float(known)
+        if known is not None: return int(known) if abs(known) < 2**62 and known == int(known) else float(known)
         e = self.sizes.resolve(e)
         if e.is_integer: return self(e)
         try: top, bottom = self.fraction(e)

@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value, live
-from plait.compiler.prims import Loop, Map, Region
+from plait.compiler.prims import Loop, Map
+from plait.compiler.tensors import stable_order
 
 
 # -- choices: what forward decided, for backward to decide alike ----------------------------------------------------------
@@ -47,8 +48,12 @@ def choose(fn: Callable[[], Tensor], below: int) -> Tensor:
     return fn() if now is None else now.choose(fn, below)
 
 
-def kept(fn: Callable, below: int, *args) -> Tensor:
-    return choose(lambda: fn(*args), below)
+def kept_argmax(below: int, x: Tensor, dim: int) -> Tensor:
+    return choose(lambda: torch.argmax(x, dim), below)
+
+
+def kept_order(below: int, x: Tensor, dim: int) -> Tensor:
+    return choose(lambda: stable_order(x, dim), below)
 
 
 @contextmanager

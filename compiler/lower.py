@@ -17,7 +17,7 @@ from plait.compiler import tensors
 from plait.compiler.axis import Axis, volume, without
 from plait.compiler.dims import Dims, free, measurable
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.inverse import Inverse, kept, parts
+from plait.compiler.inverse import Inverse, kept_argmax, kept_order, parts
 from plait.compiler.kernels import KERNELS
 from plait.compiler.loops import Trips
 from plait.compiler.prims import (
@@ -243,7 +243,7 @@ class Lowering:
             case Fold(name, w, left, dilation):
                 return [self.call(tensors.fold, x, dim(name), dim(w), self.dims(left), self.dims(dilation))]
             case Sort(name):
-                return [self.choice(tensors.stable_order, x, dim(name), a, a.axis(name).size)]
+                return [self.choice(tensors.stable_order, kept_order, x, dim(name), a)]
             case Gather(name): return [self.gathered(n, name, *args)]
             case Scatter(axis): return [self.scattered(n, axis, *args)]
             case Region(): return self.region(n, args)
@@ -277,13 +277,13 @@ class Lowering:
                 made = self.call(torch.sum, x, dims)
                 return made if a.kind in ("real", "param") else self.call(tensors.real, made, self.like)
             case "max": return self.call(tensors.largest, x, dims)
-            case "argmax": return self.choice(torch.argmax, x, dims[0], a, a.axes[dims[0]].size)
+            case "argmax": return self.choice(torch.argmax, kept_argmax, x, dims[0], a)
             case _: raise NotImplementedError(f"no reduction {fn}")
 
-    def choice(self, fn: Callable, x, dim: int, a: Value, below: sp.Expr):
+    def choice(self, fn: Callable, kept: Callable, x, dim: int, a: Value):
         """An order or an argmax. Of reals inside an inverted part it is kept by forward, not made again from rounded activations."""
         if not self.inverted or a.kind in ("index", "mask"): return self.call(fn, x, dim)
-        return self.opaque(kept, fn, self.dims(below), x, dim)
+        return self.opaque(kept, self.dims(a.axes[dim].size), x, dim)
 
     def product(self, n: Node, over: tuple[str, ...], x, y):
         """One mm, or one bmm where axes go together; each operand stays as it lies, transposed by a view where its sum runs first.

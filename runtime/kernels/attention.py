@@ -191,7 +191,7 @@ class Rowwise(torch.autograd.Function):
             dp = (g @ v[:, :, :w].transpose(-1, -2)).to(p.dtype)
             used = p
             if how.drop:
-                keep = how.kept(key, rows, seen) / (1 - how.drop)
+                keep = how.kept(key, rows, seen).to(p.dtype) / (1 - how.drop)
                 dp, used = dp * keep, p * keep
             dv[:, :, :w] += (used.to(g.dtype).transpose(-1, -2) @ g)
             ds = (p * (dp - delta[:, :, rows]) * how.scale).to(q.dtype)

@@ -1,0 +1,57 @@
+"""Models from a few words of the language, and how two ways to run one are compared."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from plait.compiler.expand import expand, open_file
+from plait.compiler.kernels import KERNELS
+from plait.compiler.program import Program
+from plait.dsl.parser import parse
+from plait.runtime.module import Module
+from torch import Tensor
+
+torch.set_num_threads(1)
+BODIES = {k.region: "body" for k in KERNELS}
+
+
+def program(chain: str, padded: bool = False, loss: str = "", share: str = "", kind: str = "stream[n, d]", out: str = "[n, d]", **dims: int | str) -> Program:
+    """One model `m`: input x, output y. A dim given as "free" has no value."""
+    given = {"n": 7, "d": 8, **dims}
+    lines = [f"  {k}" if v == "free" else f"  {k} = {v}" for k, v in given.items()]
+    train = f"train m {{\n  data = bytes(\"a\")\n  loss = {loss}\n  stop = 1 steps\n}}\n" if loss else ""
+    text = ("plait 1\n\ndims {\n" + "\n".join(lines) + f"\n}}\n\n{share}\n\nmodel m {{\n  input x: {kind}{' padded' if padded else ''}\n"
+            f"  y = x {{ {chain} }}\n  output y: {out}\n}}\n{train}")
+    return expand(open_file(parse(text)), "m", loss=bool(loss))
+
+
+def module(chain: str, kernels: dict | None = None, dtype: torch.dtype = torch.float64, compile: bool = False, **how) -> Module:
+    torch.manual_seed(0)
+    return Module(program(chain, **how), compile=compile, kernels=kernels, dtype=dtype)
+
+
+def gradients(m: Callable, parameters, x: Tensor, seed: int = 3, **named) -> tuple[Tensor, list[Tensor]]:
+    """The output, and the gradients of x and of every parameter for a fixed weighting of the outputs."""
+    torch.manual_seed(seed)
+    x = x.detach().clone().requires_grad_() if x.is_floating_point() else x
+    y = m(x, **named)
+    g = torch.Generator().manual_seed(5)
+    weight = torch.randn(y.shape, generator=g, dtype=torch.float64).to(y.dtype)
+    leaves = [t for t in (x, *parameters) if t.requires_grad]
+    found = torch.autograd.grad((y * weight).sum(), leaves, allow_unused=True)
+    return y.detach(), [torch.zeros_like(t) if f is None else f for t, f in zip(leaves, found)]
+
+
+def close(p: tuple[Tensor, list[Tensor]], q: tuple[Tensor, list[Tensor]], tolerance: float) -> None:
+    """Outputs and gradients equal to `tolerance` of the largest entry of each."""
+    for a, b in zip((p[0].detach(), *p[1]), (q[0].detach(), *q[1])):
+        assert a.shape == b.shape and torch.isfinite(a).all() and torch.isfinite(b).all()
+        assert (a - b).abs().max() <= tolerance * max(1.0, float(b.abs().max())), float((a - b).abs().max())
+
+
+@pytest.fixture(scope="session")
+def kit():
+    """The functions of this file, for the tests."""
+    from types import SimpleNamespace
+    return SimpleNamespace(program=program, module=module, gradients=gradients, close=close, bodies=BODIES)

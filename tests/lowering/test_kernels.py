@@ -1,0 +1,84 @@
+"""Every kernel gives its region's outputs and gradients: in float64 to rounding, and in float32."""
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from plait.compiler.claim import claim
+from plait.compiler.kernels import KERNELS, Target
+
+# kernel → chains whose region it runs, with the lengths to try
+ATTENTION = ["attention(heads = 2)", "attention(heads = 2, causal = true)", "attention(heads = 2, share_qk = true)",
+             "attention(heads = 2, share_qk = true, causal = true)", "attention(heads = 4, kv_heads = 2, causal = true)",
+             "attention(heads = 1, project = false)"]
+CASES: dict[str, tuple[list[str], tuple[int, ...]]] = {
+    "softmax": (["attention(heads = 2, causal = true)", "attention(heads = 2, window = 3)"], (1, 5)),
+    "layer_norm": (["layer_norm", "layer_norm(bias = false)"], (1, 5)),
+    "rms_norm": (["rms_norm"], (1, 5)),
+    "scaled_dot_product_attention": (ATTENTION, (1, 7)),
+    "rowwise_attention": ([*ATTENTION, "attention(heads = 2, causal = true, dropout = 0.3)", "attention(heads = 4, kv_heads = 2, dropout = 0.3)"], (1, 7, 130)),
+    "banded_attention": ([f"attention(heads = {h}, window = {w}, causal = {c})" for w in (1, 2, 5, 40) for c, h in (("true", 2), ("false", "4, kv_heads = 2"))]
+                         + ["attention(heads = 2, window = 4, share_qk = true)"], (1, 5, 33, 67)),
+    "conv1d": (["conv(6, kernel = 3); linear(8)", "conv(8, kernel = 4, causal = true, dilation = 2)", "conv(8, kernel = 3, groups = 2)",
+                "separable_conv(8, kernel = 5)", "conv(8, kernel = 1)"], (1, 2, 9)),
+    "lsh_attention": ([f"lsh_attention(heads = 2, chunk = 4, rounds = {r}, causal = {c}, within_bucket = {w}, {more})"
+                       for (r, c, w), more in zip(itertools.product((1, 3), ("true", "false"), ("true", "false")),
+                                                  ["buckets = 4", "bias = false", "buckets = (2, 4)", "share_rotations = true", "dedup = false", "buckets = 2",
+                                                   "bias = false", "bias = false"])], (1, 7, 8, 21)),
+    "rnn": (["rnn(6); linear(8)", "rnn(8, nonlinearity = relu, bias = false)", "rnn(8, direction = backward)"], (1, 5)),
+    "lstm": (["lstm(6); linear(8)", "lstm(4, direction = both)"], (1, 5)),
+    "gru": (["gru(6, bias = false); linear(8)", "gru(8, direction = backward)"], (1, 5)),
+}
+
+
+def test_every_kernel_is_compared():
+    assert {*CASES, "cross_entropy"} == {k.name for k in KERNELS}
+
+
+def masks(kernel: str) -> tuple[bool, ...]:
+    return (False, True) if "attention" in kernel else (False,)
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_kernel_is_its_body(kit, kernel):
+    chains, lengths = CASES[kernel]
+    region = next(k.region for k in KERNELS if k.name == kernel)
+    for chain, n, padded in itertools.product(chains, lengths, masks(kernel)):
+        x = torch.randn(3, n, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+        mask = {"x_mask": torch.arange(n) < torch.tensor([[n], [(n + 1) // 2], [0]])} if padded else {}
+        results = {}
+        for dtype, forced in itertools.product((torch.float64, torch.float32), ({**kit.bodies, region: kernel}, kit.bodies)):
+            m = kit.module(chain, forced, dtype, padded=padded, n=n)
+            if forced is not kit.bodies:
+                claimed = claim(m.program.graph, Target(), forced)
+                assert kernel in {getattr(p.op, "kernel", "") for p in claimed.walk()}, (chain, "not claimed")
+            results[dtype, forced is kit.bodies] = kit.gradients(m, list(m.parameters()), x.to(dtype), **mask)
+        kit.close(results[torch.float64, False], results[torch.float64, True], 1e-10)
+        # float32 has 24 bits: 6e-8 an operation, some hundred of them in a row. Hashing may choose otherwise in another precision.
+        kit.close(results[torch.float32, False], results[torch.float32, True], 1e-4)
+
+
+@pytest.mark.parametrize("smoothing", ["0", "0.1"])
+def test_cross_entropy_is_its_body(kit, smoothing):
+    how = dict(loss=f"cross_entropy(y, next(x), smoothing = {smoothing})", kind="tokens[n] of V", out="[n, V]", V=11)
+    x = torch.randint(0, 11, (3, 8), generator=torch.Generator().manual_seed(1))
+    x[0, 3:] = -1 - x[0, 3:]
+    found = []
+    for forced in ({**kit.bodies, "cross_entropy": "cross_entropy"}, kit.bodies):
+        m = kit.module("embed(V, width = d); linear(V)", forced, **how)
+        mean, total, count = m.losses(x)
+        assert count == 7 + 7 + 2 and torch.isclose(mean, total / count)          # of the first row, targets 1 and 2 count
+        found.append((mean, list(torch.autograd.grad(mean, list(m.parameters())))))
+    kit.close(*found, 1e-12)
+
+
+@pytest.mark.parametrize("name, chain, gates", [("LSTM", "lstm(6)", 4), ("GRU", "gru(6)", 3), ("RNN", "rnn(6)", 1)])
+def test_recurrent_layers_are_torchs(kit, name, chain, gates):
+    m = kit.module(chain, out="[n, 6]")
+    theirs = getattr(torch.nn, name)(8, 6, batch_first=True, dtype=torch.float64)
+    for mine, yours in zip(m.parameters(), theirs.parameters()): yours.data.copy_(mine.data.flatten(0, 1))
+    x = torch.randn(2, 7, 8, dtype=torch.float64)
+    ours, other = kit.gradients(m, list(m.parameters()), x), kit.gradients(lambda x: theirs(x)[0], list(theirs.parameters()), x)
+    other = other[0], [g.view_as(h) for g, h in zip(other[1], ours[1])]
+    kit.close(ours, other, 1e-12)
