@@ -40,13 +40,13 @@ def arguments(call: Call | Name, parameters: Mapping[str, Parameter], scope: Sco
         if name is None or name not in parameters:
             out.append(_unknown(call.name, a, parameters))
         elif name in values:
-            out.append(Diagnostic("E0603", f"`{name}` is given twice", a.span))
+            out.append(Diagnostic("E0633", f"`{name}` is given twice", a.span))
         else:
             values[name] = read(parameters[name].read, a.value, scope, out)
     missing = [name for name, p in parameters.items() if p.default is REQUIRED and name not in values]
     if missing:
         needed = " and ".join(f"`{m}`" for m in missing)
-        out.append(Diagnostic("E0603", f"`{call.name}` needs {needed}", call.span, help=_usage(call.name, parameters)))
+        out.append(Diagnostic("E0633", f"`{call.name}` needs {needed}", call.span, help=_usage(call.name, parameters)))
     return {**{name: p.default for name, p in parameters.items() if p.default is not REQUIRED}, **values}
 
 
@@ -60,10 +60,10 @@ def read(reader: Reader, e: Expr, scope: Scope, out: list[Diagnostic]) -> object
 
 def _unknown(called: str, a: Argument, parameters: Mapping[str, Parameter]) -> Diagnostic:
     if a.name is None:
-        return Diagnostic("E0603", f"`{called}`: this value has no name", a.span, help=_usage(called, parameters))
+        return Diagnostic("E0633", f"`{called}`: this value has no name", a.span, help=_usage(called, parameters))
     close = suggest(a.name, list(parameters), ALIASES)
     help = " or ".join(f"`{n}`" for n in close) + "?" if close else _usage(called, parameters)
-    return Diagnostic("E0603", f"`{called}` has no argument `{a.name}`", a.name_span or a.span, help=help)
+    return Diagnostic("E0633", f"`{called}` has no argument `{a.name}`", a.name_span or a.span, help=help)
 
 
 def _usage(called: str, parameters: Mapping[str, Parameter]) -> str:
@@ -74,20 +74,20 @@ def _usage(called: str, parameters: Mapping[str, Parameter]) -> str:
 # ---- readers -----------------------------------------------------------------------------------------------------------
 def number(e: Expr, scope: Scope) -> Numeric:
     """The exact value. Raises PlaitError, or Unbound while a dim in it is free."""
-    if isinstance(e, Quantity): raise error("E0604", f"a plain number is needed here, without `{e.unit}`", e.span)
-    if isinstance(e, Text | List | Tuple | Bytes): raise error("E0603", "a number is needed here", e.span)
+    if isinstance(e, Quantity): raise error("E0634", f"a plain number is needed here, without `{e.unit}`", e.span)
+    if isinstance(e, Text | List | Tuple | Bytes): raise error("E0633", "a number is needed here", e.span)
     found = list(faults(e, scope))
     if found: raise PlaitError(*found)
     try: return value(e, scope)
     except (ValueError, ZeroDivisionError, OverflowError, TypeError) as why:
-        raise error("E0603", f"this has no value: {why}", e.span) from None
+        raise error("E0633", f"this has no value: {why}", e.span) from None
 
 
 def whole(low: int) -> Reader:
     def reader(e: Expr, scope: Scope) -> int:
         x = number(e, scope)
         if math.isfinite(x) and x == int(x) and x >= low: return int(x)
-        raise error("E0603", f"a whole number of at least {low} is needed here, not {_plain(x)}", e.span)
+        raise error("E0633", f"a whole number of at least {low} is needed here, not {_plain(x)}", e.span)
     return reader
 
 
@@ -95,19 +95,19 @@ def real(test: Callable[[float], bool], rule: str) -> Reader:
     """A number for which `test` holds; `rule` says so in words ("above 0")."""
     def reader(e: Expr, scope: Scope) -> float:
         x = float(number(e, scope))
-        if not test(x): raise error("E0603", f"this must be {rule}, not {_plain(x)}", e.span)
+        if not test(x): raise error("E0633", f"this must be {rule}, not {_plain(x)}", e.span)
         return x
     return reader
 
 
 def text(e: Expr, scope: Scope) -> str:
     if isinstance(e, Text): return e.value
-    raise error("E0603", "a text in double quotes is needed here", e.span, help=f'"{e.name}"' if isinstance(e, Name) else "")
+    raise error("E0633", "a text in double quotes is needed here", e.span, help=f'"{e.name}"' if isinstance(e, Name) else "")
 
 
 def flag(e: Expr, scope: Scope) -> bool:
     if isinstance(e, Name) and e.name in ("true", "false"): return e.name == "true"
-    raise error("E0603", "`true` or `false` is needed here", e.span)
+    raise error("E0633", "`true` or `false` is needed here", e.span)
 
 
 def word(*words: str) -> Reader:
@@ -115,13 +115,13 @@ def word(*words: str) -> Reader:
         if isinstance(e, Name) and e.name in words: return e.name
         close = suggest(e.name, list(words), ALIASES) if isinstance(e, Name) else []
         known = " or ".join(f"`{w}`" for w in words)
-        raise error("E0603", f"{known} is needed here", e.span, help=" or ".join(f"`{w}`" for w in close) + "?" if close else "")
+        raise error("E0633", f"{known} is needed here", e.span, help=" or ".join(f"`{w}`" for w in close) + "?" if close else "")
     return reader
 
 
 def betas(e: Expr, scope: Scope) -> tuple[float, float]:
     each = real(lambda x: 0 <= x < 1, "at least 0 and below 1")
-    if not isinstance(e, Tuple) or len(e.items) != 2: raise error("E0603", "two numbers are needed here", e.span, help="(0.9, 0.999)")
+    if not isinstance(e, Tuple) or len(e.items) != 2: raise error("E0633", "two numbers are needed here", e.span, help="(0.9, 0.999)")
     first, second = (each(item, scope) for item in e.items)
     return first, second                                                            # type: ignore[return-value]
 
@@ -129,13 +129,13 @@ def betas(e: Expr, scope: Scope) -> tuple[float, float]:
 def split(e: Expr, scope: Scope) -> tuple[Fraction, ...]:
     """Shares for training, validation and, if there are three, test. They stay exact: 0.9 of 1,115,394 is cut by whole numbers."""
     if not isinstance(e, Tuple) or len(e.items) not in (2, 3):
-        raise error("E0603", "shares for training and validation (and test) are needed here", e.span,
+        raise error("E0633", "shares for training and validation (and test) are needed here", e.span,
                     help="(0.9, 0.1) or (0.9, 0.05, 0.05)")
     shares = tuple(Fraction(number(item, scope)).limit_denominator(10**9) for item in e.items)     # a `let` may be a float
     if any(s <= 0 for s in shares):
-        raise error("E0603", "every share of a split must be above 0", e.span, help="leave out the part that is not wanted")
+        raise error("E0633", "every share of a split must be above 0", e.span, help="leave out the part that is not wanted")
     if sum(shares) > 1:
-        raise error("E0603", "the shares of a split add up to more than 1", e.span,
+        raise error("E0633", "the shares of a split add up to more than 1", e.span,
                     numbers=f"{' + '.join(map(_plain, shares))} = {_plain(sum(shares))}")
     return shares
 

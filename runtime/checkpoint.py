@@ -48,7 +48,7 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
     final = place(folder, state.step)
     beside = final.with_name(f".{final.name}.{os.getpid()}")
     try:
-        shutil.rmtree(beside, ignore_errors=True)
+        for torn in final.parent.glob(".step-*"): shutil.rmtree(torn, ignore_errors=True)     # of a run that was killed
         beside.mkdir(parents=True)
         _save_tensors(module.state_dict(), beside / WEIGHTS)
         _save_tensors(optim.state_tensors(module, optimizer), beside / MEMORY)

@@ -4,7 +4,7 @@ Every dataset is a pure function of its seed: `batch(step, size)` gives the same
 run sees what an uninterrupted one sees.
 
 An input that the loss reads by `next()` ("ahead") is given n + 1 symbols: the model reads the first n and is measured on the last n.
-Otherwise windows have n symbols. A target below 0 is no target."""
+Otherwise windows have n symbols. A symbol that is read but is no target is written as its complement: -1 - symbol."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +24,7 @@ from plait.runtime.recipe import Described
 
 class Dataset(Protocol):
     """vocabulary: how many symbols there are; characters: what they stand for, where that is characters. length: n.
-    symbols: how many targets one pass over the training part has, 0 where there is no end to it.
-    note: what an evaluation leaves out, as a clause for a person ("" for nothing). folder: where relative paths start.
+    symbols: how many targets one pass over the training part has, 0 where there is no end to it. folder: where relative paths start.
 
     batch(step, size): one tensor for each input of the model, int64 [size, n + 1] (n where the input is not ahead).
     validation(size): the whole validation part once, at most `size` sequences at a time."""
@@ -37,8 +36,6 @@ class Dataset(Protocol):
     def symbols(self) -> int: ...
     @property
     def length(self) -> int: ...
-    @property
-    def note(self) -> str: ...
     @property
     def folder(self) -> Path: ...
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]: ...
@@ -75,17 +72,14 @@ class Alphabet:
 @dataclass(frozen=True)
 class Stream:
     """One long text, cut into a training and a validation part. Training: windows at random places. Validation: one window
-    after the other, so that no target counts twice.
-
-    The end of the validation part that fills no window (at most n - 1 targets) is one shorter window where `ragged` (the
-    model's n is free), else it is left out, and `note` says so: a window moved back to fit would count targets again."""
+    after the other, so that every symbol (but the first, where windows are ahead) is a target exactly once: the last window is
+    moved back to fit, and what it repeats is no target."""
     train: np.ndarray
     held_out: np.ndarray
     alphabet: Alphabet
     length: int
     seed: int
     ahead: bool
-    ragged: bool
     folder: Path
 
     @property
@@ -100,22 +94,19 @@ class Stream:
     def symbols(self) -> int:
         return len(self.train) - self.ahead
 
-    @property
-    def note(self) -> str:
-        rest = (len(self.held_out) - self.ahead) % self.length
-        return f"the last {rest:,} of {len(self.held_out):,} validation symbols fill no window" if rest and not self.ragged else ""
-
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
         window = self.length + self.ahead
         starts = np.random.default_rng((self.seed, step)).integers(0, len(self.train) - window + 1, size)
         return (_tensor(np.stack([self.train[s:s + window] for s in starts])),)
 
     def validation(self, size: int) -> Iterator[tuple[Tensor, ...]]:
-        n, ahead, text = self.length, self.ahead, self.held_out
-        full = (len(text) - ahead) // n
-        for first in range(0, full, size):
-            yield (_tensor(np.stack([text[i * n:i * n + n + ahead] for i in range(first, min(first + size, full))])),)
-        if self.ragged and (len(text) - ahead) % n: yield (_tensor(text[None, full * n:]),)
+        n, window = self.length, self.length + self.ahead
+        last = len(self.held_out) - window                                    # where the last window starts
+        starts = [*range(0, last, n), last]
+        for first in range(0, len(starts), size):
+            x = _tensor(np.stack([self.held_out[s:s + window] for s in starts[first:first + size]]))
+            if first + size >= len(starts): x[-1, :-(last % n or n)] = ~x[-1, :-(last % n or n)]
+            yield (x,)
 
     def encode(self, text: str) -> list[int]:
         return self.alphabet.encode(text)
@@ -128,8 +119,7 @@ class Stream:
 class Generated:
     """A synthetic task. `make(random, size)` gives examples [size, n]; targets before position `first` are not predictable.
 
-    A model with one input that is read ahead is given [size, n + 1]: a symbol x that is no target is written -1 - x, and the
-    position after the last symbol is -1. A model with two inputs is given the symbols and the targets, [size, n] each, the
+    A model with one input that is read ahead is given [size, n + 1]; the position after the last symbol is -1, no target. A model with two inputs is given the symbols and the targets, [size, n] each, the
     target of position t being symbol t + 1, or -1 where there is none. Validation: `examples` of them, from
     random numbers of their own. There is no end to the data: `symbols` is 0."""
     make: Callable[[np.random.Generator, int], np.ndarray]
@@ -142,7 +132,6 @@ class Generated:
     examples: int = 256
     symbols: int = 0
     characters: str | None = None
-    note: str = ""
 
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
         return self._given(self.make(np.random.default_rng((self.seed, step)), size))
@@ -159,7 +148,7 @@ class Generated:
             target[:, :self.first - 1] = -1
             return torch.from_numpy(x), torch.from_numpy(target)
         marked = np.concatenate([x, end], 1)
-        marked[:, 1:self.first] = -1 - marked[:, 1:self.first]
+        marked[:, 1:self.first] = ~marked[:, 1:self.first]
         return (torch.from_numpy(marked),)
 
     def encode(self, text: str) -> list[int]:
@@ -182,23 +171,22 @@ def _tensor(a: np.ndarray) -> Tensor:
 # ---- opening -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Need:
-    """What the model asks of its data. length: n. classes: its V, None while it is free. ragged: a shorter last window is allowed."""
+    """What the model asks of its data. length: n. classes: its V, None while it is free."""
     length: int
     seed: int
     folder: Path
     ahead: bool = True
     inputs: int = 1
     classes: int | None = None
-    ragged: bool = False
 
 
 def open(description: Described, folder: Path, length: int, seed: int, *, ahead: bool = True, inputs: int = 1,
-         classes: int | None = None, ragged: bool = False) -> Dataset:
+         classes: int | None = None) -> Dataset:
     """Opens what a recipe's `data` describes. Relative paths start at `folder`, that of the spec.
 
     Raises PlaitError, with the place in the spec, for a file that is missing, unreadable, empty, too short or wrongly encoded,
     and for a vocabulary larger than `classes`."""
-    need = Need(length, seed, folder, ahead, inputs, classes, ragged)
+    need = Need(length, seed, folder, ahead, inputs, classes)
     dataset = OPENERS[description.kind](description, need)
     if classes is not None and dataset.vocabulary > classes:
         raise error("E0613", f"the data has {dataset.vocabulary:,} symbols, the model's vocabulary only {classes:,}", description.span,
@@ -221,10 +209,9 @@ def open_for(program: Program, description: Described, folder: Path, seed: int, 
     size = first.value.axes[1].size
     length = known.integer(size)
     if length is None:
-        raise error("E0608", f"the length `{size}` of the input `{first.name}` has no value", first.span, help=f"--set {size}=128")
+        raise error("E0638", f"the length `{size}` of the input `{first.name}` has no value", first.span, help=f"--set {size}=128")
     classes = known.integer(first.classes) if first.classes is not None else None
-    return open(description, folder, length, seed, ahead=first.ahead, inputs=len(program.inputs), classes=classes,
-                ragged=program.sizes.integer(size) is None)
+    return open(description, folder, length, seed, ahead=first.ahead, inputs=len(program.inputs), classes=classes)
 
 
 def _text(d: Described, need: Need) -> Dataset:
@@ -245,11 +232,11 @@ def _stream(symbols: np.ndarray, alphabet: Alphabet, d: Described, need: Need) -
     train, held_out = symbols[cuts[0]:cuts[1]], symbols[cuts[1]:cuts[2]]
     window = need.length + need.ahead
     for part, name in ((train, "training"), (held_out, "validation")):
-        if len(part) < window and not (need.ragged and name == "validation" and len(part) > need.ahead):
+        if len(part) < window:
             raise error("E0611", f"the {name} part has {len(part):,} symbols: too short for a window of {window:,}", d.span,
                         numbers=f"{len(symbols):,} symbols × {float(shares[name == 'validation']):g} = {len(part):,}; "
                                 f"n{' + 1' if need.ahead else ''} = {window:,}", help="a smaller n, a longer file, or another split")
-    return Stream(train, held_out, alphabet, need.length, need.seed, need.ahead, need.ragged, need.folder)
+    return Stream(train, held_out, alphabet, need.length, need.seed, need.ahead, need.folder)
 
 
 def _duplicate(d: Described, need: Need) -> Dataset:
@@ -264,7 +251,7 @@ def _copy(d: Described, need: Need) -> Dataset:
 
 def _task(d: Described, need: Need, pieces: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, ...]]) -> Dataset:
     symbols, length = int(d.arguments["symbols"]), int(d.arguments["length"])            # type: ignore[call-overload]
-    if length % 2: raise error("E0603", f"`{d.kind}` needs an even length, not {length}", d.span, help=f"length = {length + 1}")
+    if length % 2: raise error("E0633", f"`{d.kind}` needs an even length, not {length}", d.span, help=f"length = {length + 1}")
     if length != need.length:
         raise error("E0614", f"the examples have {length:,} symbols, the model reads {need.length:,}", d.span, help="length = n")
     if need.inputs == 1 and not need.ahead:

@@ -20,7 +20,7 @@ def mix(seed: int, step: int) -> int:
 def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
              device: torch.device | str = "cpu", seed: int = 0) -> dict[str, float | int]:
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
-    each target of the validation part once (`dataset.note` says what is left out).
+    each target of the validation part once.
 
     The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError where the validation part has no target."""

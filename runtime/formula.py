@@ -108,21 +108,21 @@ def faults(e: Expr, scope: Scope, schedule: bool = False) -> Iterator[Diagnostic
     if isinstance(e, Unary): yield from faults(e.operand, scope, schedule)
     elif isinstance(e, Binary):
         if e.op not in ARITHMETIC:
-            yield Diagnostic("E0605", f"`{e.op}` gives no number", e.span, help="min and max choose between two values")
+            yield Diagnostic("E0635", f"`{e.op}` gives no number", e.span, help="min and max choose between two values")
         yield from faults(e.left, scope, schedule)
         yield from faults(e.right, scope, schedule)
     elif isinstance(e, Name): yield from _name_faults(e, scope, schedule)
     elif isinstance(e, Call): yield from _call_faults(e, scope, schedule)
-    else: yield Diagnostic("E0605", "a number is needed here", e.span)
+    else: yield Diagnostic("E0635", "a number is needed here", e.span)
 
 
 def _name_faults(e: Name, scope: Scope, schedule: bool) -> Iterator[Diagnostic]:
     known = {*scope.names, *scope.free, "pi", *(("step",) if schedule else ())}
     if e.name in known: return
     if e.name == "step":
-        yield Diagnostic("E0605", "`step` has a value only in the learning rate", e.span)
+        yield Diagnostic("E0635", "`step` has a value only in the learning rate", e.span)
     else:
-        yield Diagnostic("E0605", f"`{e.name}` is not defined", e.span, help=_or(suggest(e.name, sorted(known), ALIASES)))
+        yield Diagnostic("E0635", f"`{e.name}` is not defined", e.span, help=_or(suggest(e.name, sorted(known), ALIASES)))
 
 
 def _call_faults(e: Call, scope: Scope, schedule: bool) -> Iterator[Diagnostic]:
@@ -130,19 +130,19 @@ def _call_faults(e: Call, scope: Scope, schedule: bool) -> Iterator[Diagnostic]:
     if e.name not in known:
         place = e.name_span or e.span
         help = _or(suggest(e.name, known, ALIASES)) or f"known: {', '.join(known)}"
-        if e.name == "cosine": yield Diagnostic("E0605", "`cosine` is a schedule: it stands only in the learning rate", place)
-        else: yield Diagnostic("E0605", f"there is no function `{e.name}`", place, help=help)
+        if e.name == "cosine": yield Diagnostic("E0635", "`cosine` is a schedule: it stands only in the learning rate", place)
+        else: yield Diagnostic("E0635", f"there is no function `{e.name}`", place, help=help)
     elif e.name == "cosine": yield from _cosine_faults(e)
     else:
         named = next((a for a in e.arguments if a.name), None)
         few, many = (1, math.inf) if e.name in ("min", "max") else (1, 1)
         if named:
             place = named.name_span or named.span
-            yield Diagnostic("E0605", f"`{e.name}` takes values, not names", place, help=f"leave out `{named.name} =`")
+            yield Diagnostic("E0635", f"`{e.name}` takes values, not names", place, help=f"leave out `{named.name} =`")
         if not few <= len(e.arguments) <= many:
-            yield Diagnostic("E0605", f"`{e.name}` takes {'values' if many > 1 else 'one value'}, not {len(e.arguments)}", e.span)
+            yield Diagnostic("E0635", f"`{e.name}` takes {'values' if many > 1 else 'one value'}, not {len(e.arguments)}", e.span)
         if e.name in ("min", "max") and len(e.arguments) == 1:
-            yield Diagnostic("E0605", f"`{e.name}` of one value is that value", e.span, help=f"{e.name}(a, b)")
+            yield Diagnostic("E0635", f"`{e.name}` of one value is that value", e.span, help=f"{e.name}(a, b)")
     for a in e.arguments: yield from faults(a.value, scope, schedule)
 
 
@@ -152,11 +152,11 @@ def _cosine_faults(e: Call) -> Iterator[Diagnostic]:
     places = iter(COSINE)
     for a in e.arguments:
         name = a.name or next(places, None)
-        if name not in COSINE: yield Diagnostic("E0605", _no_argument(a), a.name_span or a.span, help=help)
-        elif name in given: yield Diagnostic("E0605", f"`{name}` is given twice", a.span, help=help)
+        if name not in COSINE: yield Diagnostic("E0635", _no_argument(a), a.name_span or a.span, help=help)
+        elif name in given: yield Diagnostic("E0635", f"`{name}` is given twice", a.span, help=help)
         given.add(name or "")
     missing = [f"`{name}`" for name in COSINE if name not in given]
-    if missing: yield Diagnostic("E0605", f"`cosine` needs {' and '.join(missing)}", e.span, help=help)
+    if missing: yield Diagnostic("E0635", f"`cosine` needs {' and '.join(missing)}", e.span, help=help)
 
 
 def _no_argument(a: Argument) -> str:

@@ -17,11 +17,13 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 def build(module: nn.Module, described: Described) -> torch.optim.Optimizer:
     """Adam: decay is an L2 penalty (Kingma & Ba 2015); AdamW: it is decoupled (Loshchilov & Hutter 2019).
 
-    Decay falls on parameters with two dimensions or more (matrices, embeddings), not on biases and norms, unless `decay_all`."""
+    Decay falls on parameters with two dimensions or more (matrices, embeddings), not on norms and biases (a bias of heads has
+    two dimensions), unless `decay_all`."""
     a = described.arguments
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    decayed = [p for p in parameters if p.dim() >= 2 or a["decay_all"]]
-    rest = [p for p in parameters if not (p.dim() >= 2 or a["decay_all"])]
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    parameters = list(named.values())
+    decayed = [p for name, p in named.items() if a["decay_all"] or p.dim() >= 2 and not name.endswith("bias")]
+    rest = [p for name, p in named.items() if not (a["decay_all"] or p.dim() >= 2 and not name.endswith("bias"))]
     groups = [{"params": ps, "weight_decay": decay} for ps, decay in ((decayed, a["decay"]), (rest, 0.0)) if ps]
     fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
     return OPTIMIZERS[described.kind](groups, lr=0.0, betas=a["betas"], eps=a["eps"], fused=fused)
@@ -31,9 +33,9 @@ def rate(recipe: Recipe, step: int, last: int) -> float:
     """The learning rate of a step. Raises PlaitError where the formula gives no number, or a negative one."""
     try: lr = recipe.lr(step, last)
     except Unbound as missing:
-        raise error("E0608", f"`{missing.name}` has no value", recipe.keys.get("lr"), help=f"--set {missing.name}=…") from None
+        raise error("E0638", f"`{missing.name}` has no value", recipe.keys.get("lr"), help=f"--set {missing.name}=…") from None
     if math.isfinite(lr) and lr >= 0: return lr
-    raise error("E0605", f"the learning rate is {'negative' if lr < 0 else 'not a number'} at step {step:,}", recipe.keys.get("lr"),
+    raise error("E0635", f"the learning rate is {'negative' if lr < 0 else 'not a number'} at step {step:,}", recipe.keys.get("lr"),
                 numbers=f"lr({step:,}) = {lr:g}")
 
 

@@ -83,7 +83,7 @@ def recipe(spec: Spec, model: str, names: Mapping[str, Numeric]) -> Recipe | Non
     if not blocks: return None
     out: list[Diagnostic] = []
     if len(blocks) > 1:
-        out.append(Diagnostic("E0607", f"two train blocks name the model `{model}`", blocks[1].span, (Note(blocks[0].span, "the first"),)))
+        out.append(Diagnostic("E0637", f"two train blocks name the model `{model}`", blocks[1].span, (Note(blocks[0].span, "the first"),)))
     scope = Scope(dict(names), _free(spec, model) - names.keys())
     block = blocks[0]
     settings = _settings(block, out)
@@ -101,7 +101,7 @@ def trainable(recipe: Recipe) -> None:
     out: list[Diagnostic] = []
 
     def refuse(what: str, span: Span | None, works: str) -> None:
-        out.append(Diagnostic("E0606", f"{what} cannot be trained with yet", span, help=f"today: {works}"))
+        out.append(Diagnostic("E0636", f"{what} cannot be trained with yet", span, help=f"today: {works}"))
 
     data, optimizer = recipe.data, recipe.optimizer
     if not SOURCES[data.kind].built: refuse(f"data from `{data.kind}`", data.span, _built(SOURCES))
@@ -115,7 +115,7 @@ def trainable(recipe: Recipe) -> None:
         for metric in set(action.arguments["metrics"]) - set(METRICS_BUILT):                     # type: ignore[call-overload]
             refuse(f"the metric `{metric}`", action.span, ", ".join(METRICS_BUILT))
     for missing in recipe.waiting:
-        out.append(Diagnostic("E0608", f"`{missing.dim}` has no value", missing.span, help=f"--set {missing.dim}=…"))
+        out.append(Diagnostic("E0638", f"`{missing.dim}` has no value", missing.span, help=f"--set {missing.dim}=…"))
     if out: raise PlaitError(*out)
 
 
@@ -133,13 +133,13 @@ def _settings(block: Train, out: list[Diagnostic]) -> dict[str, Setting]:
         if s.name not in KEYS:
             close = suggest(s.name, [*KEYS, "every"], ALIASES)
             help = " or ".join(f"`{k}`" for k in close) + "?" if close else f"known: {', '.join(KEYS)}, every"
-            out.append(Diagnostic("E0601", f"a train block has no key `{s.name}`", place, help=help))
+            out.append(Diagnostic("E0631", f"a train block has no key `{s.name}`", place, help=help))
         elif s.name in found:
-            out.append(Diagnostic("E0601", f"`{s.name}` is set twice", place, (Note(found[s.name].span),)))
+            out.append(Diagnostic("E0631", f"`{s.name}` is set twice", place, (Note(found[s.name].span),)))
         else:
             found[s.name] = s
     for key in NEEDED:
-        if key not in found: out.append(Diagnostic("E0601", f"the train block does not say `{key}`", block.span, help=HELP[key]))
+        if key not in found: out.append(Diagnostic("E0631", f"the train block does not say `{key}`", block.span, help=HELP[key]))
     return found
 
 
@@ -147,12 +147,12 @@ def _chosen(entries: Mapping[str, Entry], noun: str) -> Callable[[Expr, Scope, l
     """Reads a call by a table of entries."""
     def reader(e: Expr, scope: Scope, out: list[Diagnostic]) -> Described | None:
         if not isinstance(e, Call | Name):
-            out.append(Diagnostic("E0602", f"{noun} is needed here", e.span, help=f"known: {', '.join(entries)}"))
+            out.append(Diagnostic("E0632", f"{noun} is needed here", e.span, help=f"known: {', '.join(entries)}"))
         elif e.name not in entries:
             close = suggest(e.name, list(entries), ALIASES)
             help = " or ".join(f"`{n}`" for n in close) + "?" if close else f"known: {', '.join(entries)}"
             place = getattr(e, "name_span", None) or e.span
-            out.append(Diagnostic("E0602", f"there is no {noun.split(' ', 1)[1]} `{e.name}`", place, help=help))
+            out.append(Diagnostic("E0632", f"there is no {noun.split(' ', 1)[1]} `{e.name}`", place, help=help))
         else:
             return Described(e.name, arguments(e, entries[e.name].parameters, scope, out), e.span)
         return None
@@ -169,7 +169,7 @@ def _amount(what: str, units: Sequence[str], whole_units: Sequence[str]) -> Call
             counted = " or ".join(units)
             said = f"`{what}` is counted in {counted}" + (f", not in {e.unit}" if isinstance(e, Quantity) else ": its unit is missing")
             shown = e.amount if isinstance(e, Quantity) else e
-            out.append(Diagnostic("E0604", said, e.span, help=f"{what} = {_written(shown)} {units[0]}"))
+            out.append(Diagnostic("E0634", said, e.span, help=f"{what} = {_written(shown)} {units[0]}"))
             return None
         amount = read(whole_number if e.unit in whole_units else above, e.amount, scope, out)
         return None if amount is None else Amount(amount, e.unit, e.span)                     # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def _formula(e: Expr, scope: Scope, out: list[Diagnostic]) -> Formula | None:
 
 def _loss(e: Expr, scope: Scope, out: list[Diagnostic]) -> Call | None:
     if isinstance(e, Call): return e
-    out.append(Diagnostic("E0603", "a loss is a call", e.span, help=HELP["loss"].removeprefix("loss = ")))
+    out.append(Diagnostic("E0633", "a loss is a call", e.span, help=HELP["loss"].removeprefix("loss = ")))
     return None
 
 
@@ -222,7 +222,7 @@ def _default_optimizer(scope: Scope) -> Described:
 def _periodic(e: Every, scope: Scope, out: list[Diagnostic]) -> Periodic:
     period = _amount("every", ("steps",), ("steps",))(e.period, scope, out)
     actions = tuple(a for a in (_action(c, scope, out) for c in e.actions) if a)
-    if not e.actions: out.append(Diagnostic("E0603", "`every` has nothing to do", e.span, help="every 100 steps { evaluate(loss) }"))
+    if not e.actions: out.append(Diagnostic("E0633", "`every` has nothing to do", e.span, help="every 100 steps { evaluate(loss) }"))
     return Periodic(period.amount if period else 0, actions, e.span)                          # type: ignore[arg-type]
 
 
@@ -234,7 +234,7 @@ def _action(call: Call, scope: Scope, out: list[Diagnostic]) -> Described | None
         else:
             close = suggest(a.value.name, list(METRICS), ALIASES) if isinstance(a.value, Name) else []
             help = " or ".join(f"`{n}`" for n in close) + "?" if close else f"known: {', '.join(METRICS)}"
-            out.append(Diagnostic("E0602", "`evaluate` takes metrics", a.span, help=help))
+            out.append(Diagnostic("E0632", "`evaluate` takes metrics", a.span, help=help))
     return Described("evaluate", {"metrics": tuple(dict.fromkeys(metrics)) or ("loss",)}, call.span)
 
 
@@ -250,9 +250,9 @@ def _agree(settings: Mapping[str, Setting], values: Mapping[str, object], scope:
 
 def _micro_fits(batch: Amount, micro: Amount, out: list[Diagnostic]) -> None:
     if batch.unit != micro.unit:
-        out.append(Diagnostic("E0604", f"`batch` is in {batch.unit} and `microbatch` in {micro.unit}", micro.span))
+        out.append(Diagnostic("E0634", f"`batch` is in {batch.unit} and `microbatch` in {micro.unit}", micro.span))
     elif isinstance(batch.amount, int) and isinstance(micro.amount, int) and batch.amount % micro.amount:
-        out.append(Diagnostic("E0603", "the batch must be a whole number of microbatches", micro.span,
+        out.append(Diagnostic("E0633", "the batch must be a whole number of microbatches", micro.span,
                               numbers=f"batch / microbatch = {batch.amount:,} / {micro.amount:,} leaves {batch.amount % micro.amount:,}"))
 
 
@@ -263,7 +263,7 @@ def _rate_is_sound(lr: Formula, last: int, known: bool, written: Expr, out: list
         except Unbound: return
         if not (math.isfinite(rate) and rate >= 0):
             what = "negative" if rate < 0 else "not a number"
-            out.append(Diagnostic("E0605", f"the learning rate is {what} at step {step:,}", written.span,
+            out.append(Diagnostic("E0635", f"the learning rate is {what} at step {step:,}", written.span,
                                   numbers=f"lr({step:,}) = {rate:g}"))
             return
 

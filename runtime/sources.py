@@ -28,7 +28,7 @@ def tokenizer(e: Expr, scope: Scope) -> object:
         if wrong: raise error(wrong[0].code, wrong[0].message, wrong[0].span, help="bpe(V)")
         return "bpe", size
     if isinstance(e, Name) and e.name in ("characters", "words"): return e.name
-    raise error("E0603", "`characters`, `words` or `bpe(V)` is needed here", e.span)
+    raise error("E0633", "`characters`, `words` or `bpe(V)` is needed here", e.span)
 
 
 SPLIT = Parameter(split, (Fraction(9, 10), Fraction(1, 10)))

@@ -46,7 +46,7 @@ def last_step(recipe: Recipe, dataset: Dataset) -> int:
     """The step at which the recipe stops. An epoch is as many windows as have the targets of the training part.
     Raises PlaitError for epochs of data that has no end."""
     if recipe.stop.unit == "steps": return int(recipe.stop.amount)                         # type: ignore[arg-type]
-    if not dataset.symbols: raise error("E0606", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
+    if not dataset.symbols: raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
     targets = sequences(recipe, dataset.length) * dataset.length
     return math.ceil(recipe.stop.amount * dataset.symbols / targets)                       # type: ignore[operator]
 
@@ -150,14 +150,14 @@ def _evaluation(module: nn.Module, dataset: Dataset, recipe: Recipe, metrics: tu
                 folder: Path, step: int, seconds: float, tokens: int, shown: Shown) -> dict[str, float | int]:
     found = evaluate(module, dataset, metrics, batch=size, device=device, seed=recipe.seed)
     record.add(folder, step, "validation", **found, seconds=round(seconds, 3), tokens=tokens)
-    shown.line(f"step {step:,}  {describe(found, dataset)}")
+    shown.line(f"step {step:,}  {describe(found)}")
     return found
 
 
-def describe(found: dict[str, float | int], dataset: Dataset) -> str:
-    """One line for a person: the metrics, over how many targets, and what was left out."""
+def describe(found: dict[str, float | int]) -> str:
+    """One line for a person: the metrics, and over how many targets."""
     metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items() if name != "count")
-    return f"{metrics}  over {found['count']:,} targets" + (f" ({dataset.note})" if dataset.note else "")
+    return f"{metrics}  over {found['count']:,} targets"
 
 
 def _sample(module: nn.Module, dataset: Dataset, a: Described, seed: int, folder: Path, step: int, shown: Shown) -> None:

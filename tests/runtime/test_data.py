@@ -115,22 +115,17 @@ def test_windows_reach_both_ends_of_the_training_part(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 @pytest.mark.parametrize("ahead", [True, False])
-def test_validation_predicts_each_symbol_once(tmp_path, size, ahead):
-    """100 symbols, n = 8. Ahead: 99 targets are 12 windows and 3 left over; else 100 are 12 windows and 4 left over."""
+@pytest.mark.parametrize("length", [7, 8, 9, 10, 11, 99])
+def test_validation_predicts_each_symbol_once(tmp_path, size, ahead, length):
+    """100 symbols, 99 targets where they are read ahead: lengths that divide the one, the other, and none."""
     (tmp_path / "f").write_bytes(bytes(range(200)))
-    d = opened(tmp_path, 'bytes("f", split = (0.5, 0.5))', ahead=ahead)
+    d = opened(tmp_path, 'bytes("f", split = (0.5, 0.5))', length=length, ahead=ahead)
     windows = torch.cat([x for (x,) in d.validation(size)])
-    targets = windows[:, 1:] if ahead else windows
-    assert targets.flatten().tolist() == list(range(100 + ahead, 100 + ahead + 96))
-    assert d.note == f"the last {3 if ahead else 4} of 100 validation symbols fill no window"
-
-
-@pytest.mark.parametrize("ahead", [True, False])
-def test_a_free_length_takes_the_end_too(tmp_path, ahead):
-    (tmp_path / "f").write_bytes(bytes(range(200)))
-    d = opened(tmp_path, 'bytes("f", split = (0.5, 0.5))', ahead=ahead, ragged=True)
-    targets = [t for (x,) in d.validation(5) for t in (x[:, 1:] if ahead else x).flatten().tolist()]
-    assert targets == list(range(100 + ahead, 200)) and d.note == ""
+    assert windows.shape[1] == length + ahead
+    targets = (windows[:, 1:] if ahead else windows).flatten()
+    assert targets[targets >= 0].tolist() == list(range(100 + ahead, 200))
+    read = torch.where(windows < 0, -1 - windows, windows)
+    assert (read.diff(dim=1) == 1).all(), "what is no target is read all the same"
 
 
 # ---- synthetic tasks ---------------------------------------------------------------------------------------------------

@@ -53,12 +53,12 @@ def test_a_block_without_names_is_for_every_model():
 
 def test_two_blocks_for_one_model():
     text = source() + source().removeprefix(HEAD)
-    assert wrong(text)[0][:2] == ("E0607", "two train blocks name the model `m`")
+    assert wrong(text)[0][:2] == ("E0637", "two train blocks name the model `m`")
 
 
 def test_several_mistakes_are_said_at_once():
     found = wrong(source(learning_rate="1", data='txt("a")', stop="100 sequences", optimizer="adamw(weight = 1)"))
-    assert sorted(code for code, _, _ in found) == ["E0601", "E0602", "E0603", "E0604"]
+    assert sorted(code for code, _, _ in found) == ["E0631", "E0632", "E0633", "E0634"]
     said = {message: help for _, message, help in found}
     assert "`lr`" in said["a train block has no key `learning_rate`"]
     assert "`text`" in said["there is no data source `txt`"]
@@ -66,38 +66,38 @@ def test_several_mistakes_are_said_at_once():
 
 
 @pytest.mark.parametrize("keys, code, part", [
-    ({"lr": ""}, "E0601", "does not say `lr`"),
-    ({"batch": "32"}, "E0604", "unit is missing"),
-    ({"batch": "0 sequences"}, "E0603", "at least 1"),
-    ({"batch": "2.5 sequences"}, "E0603", "whole number"),
-    ({"stop": "1.5 steps"}, "E0603", "whole number"),
-    ({"clip": "0"}, "E0603", "above 0"),
-    ({"clip": "1 steps"}, "E0604", "plain number"),
-    ({"seed": "0 - 1"}, "E0603", "at least 0"),
-    ({"optimizer": "adam(betas = (0.9, 1))"}, "E0603", "below 1"),
-    ({"optimizer": "adam(betas = 0.9)"}, "E0603", "two numbers"),
-    ({"optimizer": "adam(0.9)"}, "E0603", "has no name"),
-    ({"optimizer": "adem"}, "E0602", "no optimizer `adem`"),
-    ({"data": 'text("a", split = (0.9, 0.2))'}, "E0603", "more than 1"),
-    ({"data": 'text("a", split = (1, 0))'}, "E0603", "above 0"),
-    ({"data": "text()"}, "E0603", "needs `file`"),
-    ({"data": "text(a)"}, "E0603", "double quotes"),
-    ({"data": 'text("a", tokens = words)'}, "E0603", "`characters` or `bytes`"),
-    ({"data": "duplicate(length = 2)"}, "E0603", "at least 4"),
-    ({"precision": "fp8"}, "E0603", "`fp32` or `bf16`"),
-    ({"lr": "foo(step)"}, "E0605", "no function `foo`"),
-    ({"lr": "1 / stap"}, "E0605", "`stap` is not defined"),
-    ({"lr": "1e-3 - step"}, "E0605", "negative at step 1"),
-    ({"lr": "1 / (20 - step)"}, "E0605", "not a number at step 20"),
-    ({"lr": "sqrt(step, 2)"}, "E0605", "one value"),
-    ({"lr": "cosine(1e-3)"}, "E0605", "needs `floor` and `warmup`"),
-    ({"lr": "step < 3"}, "E0605", "gives no number"),
-    ({"batch": "step sequences"}, "E0605", "only in the learning rate"),
-    ({"batch": "6 sequences", "microbatch": "4 sequences"}, "E0603", "whole number of microbatches"),
-    ({"every": "every 10 epochs { evaluate(loss) }"}, "E0604", "`every` is counted in steps"),
-    ({"every": "every 10 steps { evaluate(los) }"}, "E0602", "takes metrics"),
-    ({"every": "every 10 steps { checkpoint(keep = 0) }"}, "E0603", "at least 1"),
-    ({"every": "every 10 steps { save }"}, "E0602", "no action `save`"),
+    ({"lr": ""}, "E0631", "does not say `lr`"),
+    ({"batch": "32"}, "E0634", "unit is missing"),
+    ({"batch": "0 sequences"}, "E0633", "at least 1"),
+    ({"batch": "2.5 sequences"}, "E0633", "whole number"),
+    ({"stop": "1.5 steps"}, "E0633", "whole number"),
+    ({"clip": "0"}, "E0633", "above 0"),
+    ({"clip": "1 steps"}, "E0634", "plain number"),
+    ({"seed": "0 - 1"}, "E0633", "at least 0"),
+    ({"optimizer": "adam(betas = (0.9, 1))"}, "E0633", "below 1"),
+    ({"optimizer": "adam(betas = 0.9)"}, "E0633", "two numbers"),
+    ({"optimizer": "adam(0.9)"}, "E0633", "has no name"),
+    ({"optimizer": "adem"}, "E0632", "no optimizer `adem`"),
+    ({"data": 'text("a", split = (0.9, 0.2))'}, "E0633", "more than 1"),
+    ({"data": 'text("a", split = (1, 0))'}, "E0633", "above 0"),
+    ({"data": "text()"}, "E0633", "needs `file`"),
+    ({"data": "text(a)"}, "E0633", "double quotes"),
+    ({"data": 'text("a", tokens = words)'}, "E0633", "`characters` or `bytes`"),
+    ({"data": "duplicate(length = 2)"}, "E0633", "at least 4"),
+    ({"precision": "fp8"}, "E0633", "`fp32` or `bf16`"),
+    ({"lr": "foo(step)"}, "E0635", "no function `foo`"),
+    ({"lr": "1 / stap"}, "E0635", "`stap` is not defined"),
+    ({"lr": "1e-3 - step"}, "E0635", "negative at step 1"),
+    ({"lr": "1 / (20 - step)"}, "E0635", "not a number at step 20"),
+    ({"lr": "sqrt(step, 2)"}, "E0635", "one value"),
+    ({"lr": "cosine(1e-3)"}, "E0635", "needs `floor` and `warmup`"),
+    ({"lr": "step < 3"}, "E0635", "gives no number"),
+    ({"batch": "step sequences"}, "E0635", "only in the learning rate"),
+    ({"batch": "6 sequences", "microbatch": "4 sequences"}, "E0633", "whole number of microbatches"),
+    ({"every": "every 10 epochs { evaluate(loss) }"}, "E0634", "`every` is counted in steps"),
+    ({"every": "every 10 steps { evaluate(los) }"}, "E0632", "takes metrics"),
+    ({"every": "every 10 steps { checkpoint(keep = 0) }"}, "E0633", "at least 1"),
+    ({"every": "every 10 steps { save }"}, "E0632", "no action `save`"),
 ])
 def test_wrong(keys, code, part):
     every = keys.get("every", "")
@@ -116,13 +116,13 @@ def test_wrong(keys, code, part):
 def test_read_but_not_built(keys, part):
     every = keys.get("every", "")
     ((code, message),) = refused(source(every, **{k: v for k, v in keys.items() if k != "every"}))
-    assert code == "E0606" and part in message
+    assert code == "E0636" and part in message
 
 
 def test_a_free_dim_waits():
     text = source(lr="1 / sqrt(V)", data='parallel_text("a", "b", tokenizer = bpe(V))')
     assert [w.dim for w in made(text).waiting] == ["V", "V"]
-    assert ("E0608", "`V` has no value") in refused(text)
+    assert ("E0638", "`V` has no value") in refused(text)
     trainable(made(source(lr="1 / sqrt(V)"), {"n": 8, "V": 100}))
 
 
