@@ -1,0 +1,394 @@
+"""A graph read for one source: which positions of every value read which of the source's, as terms of `connections`.
+
+A value is a small set of reads (a base, and the line that says which of its positions an element looks at), with where it is
+alive and what is known of it. A dead element is a zero, or a −∞ under an exponential, that a known mask put there: a product
+with it carries nothing. Movement and pointwise work weigh 0, an edge into a sum over positions 1, a scan step 1. Masks that
+come in from outside (padding) are taken as true everywhere. What is not understood is Unreadable, never a guess."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import sympy as sp
+
+from plait.compiler.axis import POSITIONAL, Axis
+from plait.compiler.costs import affine
+from plait.compiler.costs.affine import FALSE, TRUE, Cases, Line, Size, Unreadable, along, inside, same, tidy
+from plait.compiler.costs.connections import START, STEP, All, At, Band, Base, Clip, Scan, Shift, Spread, Token, copies, either, then
+from plait.compiler.costs.masks import Count, Indicator, Known, known, reduced
+from plait.compiler.costs.sums import Read, through
+from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.prims import (
+    TRUTH,
+    Broadcast,
+    Concat,
+    Const,
+    Contract,
+    Fold,
+    Gather,
+    Loop,
+    Map,
+    Merge,
+    Pad,
+    Position,
+    Random,
+    Reduce,
+    Region,
+    Rename,
+    Scatter,
+    Slice,
+    Sort,
+    Split,
+    Window,
+)
+from plait.compiler.sizes import Free, Sizes, evaluate
+
+KEEP_ZERO = ("relu", "neg", "gelu", "silu", "tanh", "sin")        # functions that are 0 at 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`live`: where elements are alive, and reads hold; `empty`: what stands elsewhere, zero or minus (−∞)."""
+    reads: tuple[Read, ...] = ()
+    live: Cases = TRUE
+    empty: str = "zero"
+    known: Known = None
+
+
+NOTHING = Seen()
+
+
+def spots(v: Value) -> tuple[Axis, ...]:
+    return tuple(a for a in v.axes if a.role in POSITIONAL)
+
+
+class Reading:
+    """`bound`: positions are counted by the numbers that dims have; else by their names. `watch` hears of every node read."""
+
+    def __init__(self, sizes: Sizes, bound: bool, watch: Callable[[Node, list[Seen], list[Seen], Reading], None] | None = None):
+        self.sizes, self.bound, self.watch = sizes, bound, watch
+        self.hidden: dict[str, Size] = {}         # axes of the loops around, along which a slice still stands
+        self.depth, self.assumed = 0, False
+
+    def number(self, e) -> Size:
+        e = sp.sympify(e)
+        if self.bound:
+            try: e = sp.sympify(evaluate(e, self.sizes.bound))
+            except Free: e = e.xreplace({s: sp.Integer(v) for s, v in self.sizes.bound.items()})
+        return tidy(e)
+
+    def ranges(self, *values: Value) -> dict[str, Size]:
+        return {**self.hidden, **{a.name: self.number(a.size) for v in values for a in spots(v)}}
+
+    def source(self, v: Value) -> Seen:
+        """The source itself: each of its positions reads itself."""
+        at = spots(v)
+        if len(at) != 1: raise Unreadable(f"{v} has no one sequence")
+        return Seen((Read(START, along(at[0].name), self.number(at[0].size)),))
+
+    def entry(self, v: Value) -> Seen:
+        """Another input: a mask is taken as true, a real as alive."""
+        return Seen(known=TRUE) if v.kind == "mask" else NOTHING
+
+    # -- the walk ----------------------------------------------------------------------------------------------------------
+    def graph(self, g: Graph, entry: Sequence[Seen]) -> list[Seen]:
+        env = dict(zip(g.ins, entry))
+        for n in g.nodes:
+            ins = [env[v] for v in n.ins]
+            outs = [self.unified(x, v) for x, v in zip(self.node(n, ins), n.outs)]
+            env.update(zip(n.outs, outs))
+            if self.watch is not None: self.watch(n, ins, outs, self)
+        return [env[v] for v in g.outs]
+
+    def node(self, n: Node, xs: list[Seen]) -> list[Seen]:
+        try: return self._node(n, xs)
+        except Unreadable as e:
+            if e.__cause__ is not None or str(e).startswith("at "): raise
+            raise Unreadable(f"at {n.at or 'the root'}, {type(n.op).__name__}{f' ({n.name})' if n.name else ''}: {e}") from None
+
+    def _node(self, n: Node, xs: list[Seen]) -> list[Seen]:
+        op, r = n.op, self.ranges(*n.ins)
+        match op:
+            case Const(value):
+                v = sp.sympify(value)
+                if v == -sp.oo: return [Seen(live=FALSE, empty="minus")]
+                return [Seen(live=FALSE if v == 0 else TRUE, known=Line((), self.number(v)))]
+            case Position(a): return [Seen(known=along(a.name)) if a.role in POSITIONAL else NOTHING]
+            case Random(): return [NOTHING]
+            case Map(fn): return [self.mapped(fn, xs, n.ins, n.outs[0])]
+            case Contract(over): return [self.contracted(over, xs, n.ins)]
+            case Reduce(fn, over):
+                at = {a.name for a in spots(n.ins[0])} & set(over)
+                x = replace(xs[0], known=reduced(fn, xs[0].known, sorted(at), r))
+                return [self.summed(x, sorted(at), r) if at else x]
+            case Broadcast(): return xs
+            case Rename(old, new): return [self.put(xs[0], old, along(new.name)) if new.role in POSITIONAL else xs[0]]
+            case Split(name, (slow, fast)) if name in r:
+                return [self.put(xs[0], name, along(fast.name).plus(along(slow.name), self.number(fast.size)))]
+            case Merge((p, q), to) if p in r and q in r: return [self.merged(xs[0], p, q, r[q], to)]
+            case Split() | Merge(): return xs
+            case Slice(name, start, size) if name in r: return [self.moved(xs[0], name, -self.number(start), r[name], self.number(size))]
+            case Pad(name, before, after) if name in r:
+                return [self.moved(xs[0], name, self.number(before), r[name], self.number(r[name] + before + after))]
+            case Slice() | Pad(): return xs
+            case Concat(name): return [self.joined(name, xs, n.ins, n.outs[0])]
+            case Window(name, into, left, dilation): return [self.windowed(xs[0], name, r, into.name, self.number(left), self.number(dilation))]
+            case Gather(name): return [self.gathered(name, xs, n.ins)]
+            case Sort() | Fold() | Scatter():
+                if any(x.reads for x in xs): raise Unreadable("the positions depend on the data")
+                return [NOTHING]
+            case Region(): return self.region(op, xs, n)
+            case Loop():
+                if op.axis.role == "sequence": return self.scan(op, xs)
+                return self.pieces(op, xs) if op.carried == 0 else self.repeated(op, xs)
+            case _: assert_never(op)
+
+    # -- values --------------------------------------------------------------------------------------------------------------
+    def unified(self, x: Seen, v: Value) -> Seen:
+        """Reads of one line made one; along a single axis those of all positions and those of the same, too."""
+        if len(x.reads) < 2: return x
+        found: dict[tuple[Line, Size | None], list[Base]] = {}
+        for q in x.reads: found.setdefault((q.line, q.size), []).append(q.base)
+        reads = tuple(Read(either(bases), line, size) for (line, size), bases in found.items())
+        at = spots(v)
+        if len(reads) > 1 and len(at) == 1 and all(not q.line.terms or q.line == along(at[0].name) for q in reads):
+            reads = (self.at(reads, at[0]),)
+        return replace(x, reads=reads)
+
+    def at(self, reads: Sequence[Read], a: Axis) -> Read:
+        """One read for every position of an axis."""
+        size, bases = self.number(a.size), []
+        for q in reads:
+            if q.line == along(a.name) and q.size is not None and same(q.size, size): bases.append(q.base)
+            elif not q.line.terms: bases.append(then(self.place(q), Spread(size)))
+            else: raise Unreadable(f"reads {q.line} along {a.name}")
+        return Read(either(bases), along(a.name), size)
+
+    def place(self, q: Read) -> Base:
+        return q.base if q.size is None else then(q.base, At(q.line.const, q.size))
+
+    def base(self, x: Seen, v: Value) -> tuple[Base, Axis | None]:
+        """All that a value reads, as one base along its one axis, or as one place."""
+        at, x = spots(v), self.settled(x)
+        if not x.reads: return (), at[0] if at else None
+        if len(at) > 1: raise Unreadable(f"{v} has positions along two axes")
+        if at: return self.at(x.reads, at[0]).base, at[0]
+        if any(q.line.terms for q in x.reads): raise Unreadable("a slice of positions")
+        return either([self.place(q) for q in x.reads]), None
+
+    def settled(self, x: Seen) -> Seen:
+        """Alive everywhere: its reads confined to where it was."""
+        if x.live == TRUE: return x
+        reads = [q for q in x.reads if x.live != FALSE]
+        return Seen(tuple(self.confined(q, x.live) for q in reads), known=x.known)
+
+    def confined(self, q: Read, live: Cases) -> Read:
+        border = inside(q.line, q.size) if q.size is not None else frozenset()
+        left = [case - border for case in live]
+        if any(not case for case in left): return q
+        if len(q.line.terms) != 1 or q.line != along(q.line.axes[0]): raise Unreadable("a masked value is used unmasked")
+        return replace(q, base=either([then(q.base, self.clip(case, q.line.axes[0])) for case in left]))
+
+    def clip(self, case, axis: str) -> Clip:
+        lo: Size | None = None
+        hi: Size | None = None
+        for e in case:
+            if e.axes != (axis,) or e.coefficient(axis) not in (1, -1): raise Unreadable("a masked value is used unmasked")
+            if e.coefficient(axis) == 1: lo = affine.greater(lo, tidy(-e.const))
+            else: hi = affine.smaller(hi, e.const)
+        return Clip(lo, hi)
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------------------
+    def mapped(self, fn: str, xs: list[Seen], ins: Sequence[Value], out: Value) -> Seen:
+        r = self.ranges(*ins)
+        if fn == "where": return self.chosen(xs, r)
+        told = known(fn, [x.known for x in xs], r) if out.kind in ("index", "mask", "const") else None
+        live, empty, first = TRUE, "zero", xs[0]
+        kept: list[Seen] = []                     # operands whose dead elements make dead ones
+        if fn == "mul": kept = [x for x in xs if x.empty == "zero"]
+        elif fn == "add": kept, empty = [x for x in xs if x.empty == "minus"], "minus"
+        elif fn == "div" or fn == "sub" and first.empty == "minus": kept, empty = [first], first.empty
+        elif fn in KEEP_ZERO and first.empty == "zero" or fn == "exp" and first.empty == "minus": kept = [first]
+        for x in kept: live = affine.both(live, x.live, r)
+        reads = tuple(q for x in xs for q in (x if any(x is k for k in kept) else self.settled(x)).reads)
+        return Seen(reads if live != FALSE and fn not in TRUTH or reads else (), live, empty, told)
+
+    def chosen(self, xs: list[Seen], r) -> Seen:
+        mask, p, q = xs
+        if not isinstance(mask.known, tuple):
+            return Seen(tuple(read for x in xs for read in self.settled(x).reads))
+        if mask.known == TRUE: return p
+        if mask.known == FALSE: return q
+        told = Indicator(mask.known) if (p.known, q.known) == (Line((), 1), Line((), 0)) else None
+        for x, other, cases in ((p, q, mask.known), (q, p, None)):
+            if other.live != FALSE: continue
+            cases = affine.negated(mask.known, r) if cases is None else cases
+            live = affine.both(x.live, cases, r)
+            if live != cases and x.empty != other.empty: x, live = self.settled(x), cases
+            return Seen(x.reads, live, other.empty, told)
+        if p.reads or q.reads: raise Unreadable("a choice by position between two values")
+        return Seen(known=told)
+
+    def contracted(self, over: tuple[str, ...], xs: list[Seen], ins: Sequence[Value]) -> Seen:
+        r = self.ranges(*ins)
+        xs = [x if x.empty == "zero" else self.settled(x) for x in xs]
+        x = Seen(xs[0].reads + xs[1].reads, affine.both(xs[0].live, xs[1].live, r))
+        at = sorted({a.name for v in ins for a in spots(v)} & set(over))
+        return self.summed(x, at, r) if at else x
+
+    def summed(self, x: Seen, over: Sequence[str], r) -> Seen:
+        if not x.reads: return Seen(known=x.known)
+        reads, live = [], []
+        for case in x.live:
+            rest: affine.Case | None = case
+            for a in over: rest = affine.exists(rest, a, r) if rest is not None else None
+            if rest is None: continue
+            live.append(rest)
+            for q in x.reads: reads += through(q, case, over, r, alone=len(x.live) == 1)
+        return Seen(tuple(dict.fromkeys(reads)), affine.union(live, r), x.empty, x.known)
+
+    # -- movement --------------------------------------------------------------------------------------------------------------
+    def put(self, x: Seen, axis: str, by: Line) -> Seen:
+        """Everything said of an axis, said of what stands for it."""
+        told = x.known
+        if isinstance(told, Line): told = told.put(axis, by)
+        elif isinstance(told, tuple): told = affine.put(told, axis, by)
+        elif isinstance(told, Indicator | Count): told = type(told)(affine.put(told.cases, axis, by))
+        return Seen(tuple(replace(q, line=q.line.put(axis, by)) for q in x.reads), affine.put(x.live, axis, by), x.empty, told)
+
+    def merged(self, x: Seen, p: str, q: str, fast: Size, to: Axis) -> Seen:
+        def line(e: Line) -> Line:
+            c, d = e.coefficient(p), e.coefficient(q)
+            if c == 0 and d == 0: return e
+            if not same(c, d * fast): raise Unreadable("a merge of positions that were not split from one")
+            return e.put(p, Line()).put(q, Line()).plus(along(to.name), d)
+        told = line(x.known) if isinstance(x.known, Line) else x.known if x.known == TRUE else None
+        return Seen(tuple(replace(read, line=line(read.line)) for read in x.reads), tuple(frozenset(map(line, case)) for case in x.live), x.empty, told)
+
+    def moved(self, x: Seen, axis: str, by: Size, old: Size, new: Size) -> Seen:
+        """Element i of the new axis is element i − by of the old one; zeros where there is none."""
+        out = self.put(x, axis, along(axis).moved(-by))
+        r, there = {**self.hidden, axis: new}, (inside(along(axis).moved(-by), old),)
+        reads = []
+        for before, q in zip(x.reads, out.reads):
+            if before.line == along(axis): q = Read(then(before.base, Shift(by, new)), along(axis), new)
+            elif before.line.coefficient(axis) != 0 and affine.union(there, r) != TRUE: raise Unreadable("a pad of neighbourhoods")
+            elif affine.union(there, r) != TRUE and before.line.coefficient(axis) == 0: raise Unreadable("a pad of what is everywhere the same")
+            reads.append(q)
+        told = affine.both(out.known, there, r) if isinstance(out.known, tuple) else out.known if affine.union(there, r) == TRUE else None
+        live = out.live
+        if x.empty == "minus" or not x.reads and live != FALSE: live = affine.both(live, TRUE, r)
+        return Seen(tuple(reads), live, x.empty, told)
+
+    def windowed(self, x: Seen, axis: str, r, into: str, left: Size, dilation: Size) -> Seen:
+        for q in x.reads:
+            if axis in q.line.axes and not (q.line == along(axis) and q.size is not None and same(q.size, r[axis])):
+                raise Unreadable("a window of a window")
+        line = along(axis).plus(along(into), dilation).moved(tidy(-left * dilation))
+        out, there = self.put(x, axis, line), inside(line, r[axis])
+        told = tuple(case | there for case in out.known) if isinstance(out.known, tuple) else None
+        if x.live != TRUE and x.empty == "minus": raise Unreadable("a window of a masked value")
+        return Seen(out.reads, tuple(case | there for case in out.live), "zero", told)
+
+    def joined(self, name: str, xs: list[Seen], ins: Sequence[Value], out: Value) -> Seen:
+        xs = [self.settled(x) for x in xs]
+        if name not in self.ranges(*ins) or not any(x.reads for x in xs): return Seen(tuple(q for x in xs for q in x.reads))
+        start, total, reads = 0, self.number(out.axis(name).size), []
+        for x, v in zip(xs, ins):
+            for q in x.reads:
+                if q.line != along(name): raise Unreadable("beside each other, positions that are not simply along the axis")
+                reads.append(Read(then(q.base, Shift(start, total)), along(name), total))
+            start = tidy(start + self.number(v.axis(name).size))
+        return Seen(tuple(reads))
+
+    def gathered(self, name: str, xs: list[Seen], ins: Sequence[Value]) -> Seen:
+        x, index = xs
+        if name not in self.ranges(ins[0]): return Seen(x.reads + self.settled(index).reads, x.live, x.empty)
+        if isinstance(index.known, Line): return self.put(x, name, index.known)
+        if any(name in q.line.axes for q in x.reads) or any(name in e.axes for case in x.live for e in case):
+            raise Unreadable("a choice of positions that depends on the data")
+        return Seen(x.reads + self.settled(index).reads, x.live, x.empty)
+
+    # -- bodies ----------------------------------------------------------------------------------------------------------------
+    def region(self, op: Region, xs: list[Seen], n: Node) -> list[Seen]:
+        if not any(isinstance(m.op, Sort) for m in op.body.nodes): return self.graph(op.body, xs)
+        if not any(x.reads for x in xs): return [NOTHING] * len(n.outs)
+        self.assumed = True                       # data decide who meets whom: every pair that the mask allows may
+        band = Band(0 if op.arg("causal", False) else None, None)
+        outs = []
+        for v in n.outs:
+            a, = spots(v)
+            read = self.at([Read(base, along(a.name) if at else Line(), self.number(at.size) if at else None)
+                            for base, at in (self.base(x, u) for x, u in zip(xs, n.ins)) if base], a)
+            outs.append(Seen((replace(read, base=then(read.base, band)),)))
+        return outs
+
+    @contextmanager
+    def inside(self, axis: Axis | None):
+        before = self.hidden
+        self.depth += 1
+        if axis is not None: self.hidden = {**before, axis.name: self.number(axis.size)}
+        try: yield self.depth
+        finally: self.hidden, self.depth = before, self.depth - 1
+
+    def pieces(self, op: Loop, xs: list[Seen]) -> list[Seen]:
+        """Pieces of a split axis: the line keeps the piece. Along copies there are no positions to keep."""
+        with self.inside(op.axis if op.axis.role in POSITIONAL else None):
+            return [self.settled(x) for x in self.graph(op.body, xs)]
+
+    def scan(self, op: Loop, xs: list[Seen]) -> list[Seen]:
+        """A state reads the step's input and the states before, for 1 each; what hangs on no state passes for 0."""
+        c, a, size = op.carried, op.axis, self.number(op.axis.size)
+        if any(self.settled(x).reads for x in xs[:c]): raise Unreadable("a recurrence whose first state comes from the source")
+        if any(v.has(a.name) for v in op.body.ins): raise Unreadable("a scan step that sees the whole sequence")
+        with self.inside(a) as depth:
+            states = [Seen((Read(((Token(depth, k), ()),), along(a.name), size),)) for k in range(c)]
+            outs = [self.settled(x) for x in self.graph(op.body, [*states, *xs[c:]])]
+        parts = [self._parts(x, depth, a) for x in outs]
+        fed = {ext for tokens, ext in parts[:c] if tokens}
+        if len(fed) > 1 or any(ext and not tokens for tokens, ext in parts[:c]): raise Unreadable("states that read different inputs")
+        ext = fed.pop() if fed else ()
+        state = then(ext, Scan(not op.reverse))
+        last = Seen((Read(then(state, At(0 if op.reverse else tidy(size - 1), size)), Line(), None),)) if ext else NOTHING
+        stacks = []
+        for x, (tokens, mine) in zip(outs[c:], parts[c:]):
+            bases = [state] if mine == ext else [then(state, Shift(-1 if op.reverse else 1, size), STEP), then(mine, STEP)]
+            stacks.append(x if not tokens else Seen((Read(either([b for b in bases if b]), along(a.name), size),)) if any(bases) else NOTHING)
+        return [last] * c + stacks
+
+    def _parts(self, x: Seen, depth: int, a: Axis) -> tuple[bool, Base]:
+        """Does it hang on a state; and what it reads beside, along the sequence."""
+        base = self.at(x.reads, a).base if x.reads else ()
+        mine = [chain for root, chain in base if isinstance(root, Token) and root.depth == depth]
+        if any(mine): raise Unreadable("a sum over positions inside a scan step")
+        return bool(mine), tuple((root, chain) for root, chain in base if not (isinstance(root, Token) and root.depth == depth))
+
+    def repeated(self, op: Loop, xs: list[Seen]) -> list[Seen]:
+        """Copies: a trip read once, on tokens for the states; then the term of all trips."""
+        c, body = op.carried, op.body
+        if any(x.reads for x in xs[c:c + op.sliced]): raise Unreadable("copies that are told apart by the source")
+        starts = tuple(self.base(x, v)[0] for x, v in zip(xs, body.ins))[:c]
+        with self.inside(None) as depth:
+            def trip(numbers: Sequence[int]) -> tuple[Base, ...]:
+                tokens = [self.token(v, Token(depth, k)) for v, k in zip(body.ins, numbers)]
+                outs = self.graph(body, [*tokens, *xs[c:]])
+                if any(x.reads for x in outs[c:]): raise Unreadable("values of all copies side by side")
+                return tuple(self.base(x, v)[0] for x, v in zip(outs, body.outs[:c]))
+            outs = trip(range(c))
+            joint = None
+            if c > 1 and len(set(starts)) == 1:
+                alike = set(trip([0] * c))
+                joint = alike.pop() if len(alike) == 1 else None
+        ends = copies(starts, outs, depth, self.number(op.axis.size), op.index, joint)
+        return [self.standing(v, b) for v, b in zip(body.outs, ends)] + [NOTHING] * (len(body.outs) - c)
+
+    def token(self, v: Value, t: Token) -> Seen:
+        return self.standing(v, ((t, ()),))
+
+    def standing(self, v: Value, base: Base) -> Seen:
+        at = spots(v)
+        if not base: return NOTHING
+        if len(at) > 1: raise Unreadable(f"a state {v} with positions along two axes")
+        return Seen((Read(base, along(at[0].name), self.number(at[0].size)),)) if at else Seen((Read(base, Line(), None),))
