@@ -137,7 +137,8 @@ def _update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe,
     if not (math.isfinite(value) and math.isfinite(norm)):
         what = "gradient" if math.isfinite(value) else "loss"
         torch.manual_seed(mix(recipe.seed, step))
-        raise error("E0622", f"the {what} is not finite at step {step:,}: {first_not_finite(module, inputs, what)}", recipe.keys.get("lr"),
+        where, layer = first_not_finite(module, inputs, what)
+        raise error("E0622", f"the {what} is not finite at step {step:,}: {where}", layer or recipe.keys.get("lr"),
                     numbers=f"loss = {value:g}, gradient norm = {norm:g}, lr = {lr:g}; "
                             f"the last checkpoint is step {checkpoint.steps(folder)[-1]:,}",
                     help="a smaller lr, a longer warm-up, or clip = 1.0")

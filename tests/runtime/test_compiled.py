@@ -1,0 +1,114 @@
+"""The training side on models that the compiler made, not lowered by inductor."""
+import pytest
+import torch
+from plait.compiler.expand import expand, open_file
+from plait.dsl.errors import PlaitError
+from plait.dsl.parser import parse
+from plait.runtime import data, optim
+from plait.runtime.evaluate import evaluate
+from plait.runtime.module import Module
+from plait.runtime.recipe import Described, recipe
+from plait.runtime.sample import sample
+from plait.runtime.train import resume, train
+
+from .test_train import same, timeless
+
+SPEC = """plait 1
+dims { V = 5; n = 8; d = 16; h = 2 }
+share tok = embedding(V, d)
+model m {
+  input text: tokens[n] of V
+  logits = text {
+    embed(tok)
+    positions(learned)
+    repeat 2 { residual(dropout = 0.1) { attention(heads = h, causal = true) }; residual { feed_forward(2 * d) } }
+    layer_norm
+    unembed(tok)
+  }
+  output logits: [n, V]
+}
+train m {
+  data = DATA
+  loss = cross_entropy(logits, next(text))
+  batch = 4 sequences
+  optimizer = adamw(betas = (0.9, 0.99), decay = 0.1)
+  lr = cosine(1e-2, 1e-3, 5)
+  clip = 1
+  stop = STOP steps
+  seed = 1
+  every 6 steps { evaluate(loss, accuracy); checkpoint; sample("ab", length = 5) }
+}
+"""
+
+
+class Compiled:
+    def __init__(self, folder, source='text("corpus.txt")', stop=12, sample=True):
+        self.text = SPEC.replace("DATA", source).replace("STOP", str(stop))
+        if not sample: self.text = self.text.replace('; sample("ab", length = 5)', "")
+        spec = parse(self.text, "spec.plait")
+        self.program = expand(open_file(spec), "m", loss=True)
+        self.recipe = recipe(spec, "m", {"V": 5, "n": 8, "d": 16, "h": 2})
+        self.folder = folder
+        self.data = data.open_for(self.program, self.recipe.data, folder, self.recipe.seed)
+
+    def module(self, seed=0):
+        torch.manual_seed(seed)
+        return Module(self.program, compile=False)
+
+    def train(self, name, **more):
+        module = self.module()
+        return train(module, self.recipe, self.data, self.folder / name, spec_text=self.text, **more), module
+
+
+def test_twelve_steps_are_seven_and_five(corpus):
+    c = Compiled(corpus)
+    _, whole = c.train("whole")
+    c.train("parts", steps=7)
+    parts = c.module(seed=9)
+    run = resume(parts, c.recipe, c.data, corpus / "parts")
+    assert run.step == 12 and same(whole.state_dict(), parts.state_dict())
+    assert timeless(corpus / "whole") == [r for r in timeless(corpus / "parts") if (r["step"], r["split"]) != (7, "validation")]
+
+
+def test_it_learns_and_continues_a_text(corpus):
+    c = Compiled(corpus, stop=60)
+    run, module = c.train("run")
+    assert run.metrics["count"] == 99 and run.metrics["accuracy"] > 0.99
+    assert "".join(sample(module, c.data, "ab", length=13, temperature=0)) == "cd\nabcd\nabcd\n"[:13]
+    assert "".join(sample(module, c.data, "abcd\nabcd\nabc", length=3, temperature=0)) == "d\na"
+
+
+def test_the_repeated_part_of_the_last_window_does_not_count(corpus):
+    """The mean over all 99 targets, taken window by window with what the last one repeats cut away by hand."""
+    c = Compiled(corpus)
+    module = c.module().eval()
+    text = torch.tensor(c.data.encode(("abcd\n" * 20)))
+    total = 0.0
+    for start, kept in [*((i * 8, 8) for i in range(12)), (91, 3)]:
+        logits = module(text[None, start:start + 8])[0]
+        total += torch.nn.functional.cross_entropy(logits[-kept:], text[start + 1:start + 9][-kept:], reduction="sum").item()
+    assert evaluate(module, c.data, ("loss",))["loss"] == pytest.approx(total / 99, rel=1e-5)
+
+
+def test_only_the_second_half_of_a_duplicate_counts(tmp_path):
+    c = Compiled(tmp_path, "duplicate(symbols = 4, length = 8)", sample=False)
+    run, _ = c.train("run")
+    assert run.metrics["count"] == 256 * 4
+
+
+def test_biases_are_not_decayed(corpus):
+    module = Compiled(corpus).module()
+    a = {"betas": (0.9, 0.99), "eps": 1e-8, "decay": 0.1, "decay_all": False}
+    decayed = {id(p) for g in optim.build(module, Described("adamw", a)).param_groups if g["weight_decay"] for p in g["params"]}
+    for name, p in module.named_parameters(): assert (id(p) in decayed) == (p.dim() >= 2 and "bias" not in name), name
+
+
+def test_the_layer_that_breaks_is_named_with_its_place(corpus):
+    """Weights of 1e20 make sums of products beyond 3e38 in the second layer of the second copy of the repeat, not before."""
+    c = Compiled(corpus)
+    module = c.module()
+    with torch.no_grad(): dict(module.named_parameters())["logits.2.1.1.0.in.weight"].fill_(3e38)
+    with pytest.raises(PlaitError) as caught: train(module, c.recipe, c.data, corpus / "run", spec_text=c.text)
+    (found,) = caught.value.diagnostics
+    assert "`m/logits/2/1/0" in found.message
+    assert found.span is not None and "feed_forward" in c.text[found.span.start:found.span.end]
