@@ -56,6 +56,7 @@ class _Shared:
     prefix: tuple[str, ...] = ()                               # sub-names of the layer being expanded
     count: int = 0
     keys: int = 0
+    pins: dict[str, int] = field(default_factory=dict)         # arguments of this layer that follow the file, not an override
 
 
 class Builder:
@@ -97,6 +98,14 @@ class Builder:
         s.prefix = (*before, name)
         try: yield
         finally: s.prefix = before
+
+    def pin(self, argument: str, value: int) -> None:
+        """Note that an argument left out stands for this value of the file, which an override has hidden."""
+        self.shared.pins[argument] = value
+
+    def take_pins(self) -> dict[str, int]:
+        taken, self.shared.pins = self.shared.pins, {}
+        return taken
 
     # -- values --------------------------------------------------------------------------------------------------------
     def fresh(self, axes, kind: str = "real", name: str | None = None) -> Value:

@@ -42,3 +42,7 @@ class Program:
     inits: Mapping[str, Init]
     loss: Graph | None = None
     score: Graph | None = None
+    # the place of every statement → its name, in order: the rows of the table
+    places: Mapping[str, str] = field(default_factory=dict)
+    # the span of a statement → (argument, value) that an override would otherwise change: written into the resolved spec
+    pins: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)

@@ -34,6 +34,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
     if e is sp.oo: return math.inf
     if e is -sp.oo: return -math.inf
     if isinstance(e, sp.NumberSymbol): return float(e)
+    if isinstance(e, CeilLog2): return _ceil_log(evaluate(e.args[0], at), 2)
     if isinstance(e, sp.ceiling | sp.floor):
         inner = e.args[0]
         base = _log_base(inner)
@@ -96,14 +97,27 @@ def _log_base(e: sp.Expr):
 
 def _ceil_log(x: Numeric, base: Numeric) -> int:
     """⌈log_base x⌉ without floating point: floats miss at exact powers."""
-    k, power = 0, 1
-    while power < x: k, power = k + 1, power * base                  # type: ignore[assignment]
+    k = 0
+    power: Numeric = 1
+    while power < x: k, power = k + 1, power * base
     return k
 
 
+class CeilLog2(sp.Function):
+    """⌈log₂ x⌉ of a size, kept whole: sympy takes log(d/h) apart, and a float misses at exact powers. Prints in sympy's words."""
+    is_integer = True
+    is_nonnegative = True                                            # sizes are 1 or more
+
+    @classmethod
+    def eval(cls, x):
+        return sp.Integer(_ceil_log(int(x), 2)) if x.is_Integer else None
+
+    def _sympystr(self, printer) -> str:
+        return f"ceiling(log({printer._print(self.args[0])})/log(2))"
+
+
 def ceil_log2(x) -> sp.Expr:
-    x = sp.sympify(x)
-    return sp.Integer(_ceil_log(int(x), 2)) if x.is_Integer else sp.ceiling(sp.log(x) / sp.log(2))
+    return CeilLog2(sp.sympify(x))
 
 
 @dataclass(frozen=True)

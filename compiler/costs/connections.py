@@ -117,7 +117,6 @@ def _join(chain: Chain, factors: Chain) -> Chain:
     for f in factors:
         if isinstance(f, Band) and (f.lo, f.hi, f.weight) == (0, 0, 0): continue
         if chain and isinstance(chain[-1], Shift) and isinstance(f, Shift) and _nothing_lost(chain[-1], f):
-            # a shift of a pad: positions that leave at the end and come back were never filled
             by = tidy(chain[-1].by + f.by)
             chain = (*chain[:-1], Shift(by, f.length))
         else: chain = (*chain, f)
@@ -125,8 +124,8 @@ def _join(chain: Chain, factors: Chain) -> Chain:
 
 
 def _nothing_lost(first: Shift, second: Shift) -> bool:
-    """Is the second a cut of what the first padded? Then the two are one shift."""
-    return sure(first.by) and sure(-second.by) and sure(first.by + second.by)
+    """Is the second a cut of what the first made? Then the two are one shift."""
+    return sure(-second.by) and sure(first.length + second.by - second.length)
 
 
 def either(bases: Iterable[Base]) -> Base:

@@ -46,7 +46,10 @@ def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
     n, d, sizes = sequence(x), feature(x), b.sizes
     if most is None:
         file, now = (sizes.written.get(n.size), sizes.integer(n.size)) if n.size.is_Symbol else (None, None)
-        most = sp.Integer(file) if file is not None and file != now else n.size
+        most = n.size
+        if file is not None and file != now:
+            most = sp.Integer(file)
+            b.pin("max", file)
     have, want = sizes.integer(most), sizes.integer(n.size)
     if have is not None and want is not None and want > have:
         raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),

@@ -1,0 +1,114 @@
+"""Arguments as written → arguments as a layer's signature wants them, with an error for every way to get this wrong."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy as sp
+
+from plait.compiler.layer import Argument, Layer, Stream
+from plait.compiler.names import Names, text
+from plait.dsl import spec as ast
+from plait.dsl.errors import Diagnostic, PlaitError, Span, error
+from plait.dsl.suggest import ALIASES, suggest
+
+KIND_WORDS = {"size": "a size", "count": "a whole number", "number": "a number", "table": "a shared table", "stream": "a stream",
+              "pair": "a pair of sizes", "flag": "true or false"}
+
+
+def pair_up(name: str, arguments: tuple[Argument, ...], given: tuple[ast.Argument, ...], span: Span) -> dict[str, ast.Argument]:
+    """Which written argument is which of the signature's. Raises PlaitError with all that is wrong."""
+    found: list[Diagnostic] = []
+    out: dict[str, ast.Argument] = {}
+    places = [a.name for a in arguments if a.positional]
+    for k, a in enumerate([a for a in given if a.name is None]):
+        if k >= 1 or not places:
+            how = f"`{places[0]}` may stand without its name" if places else f"{name} takes no argument without a name"
+            names = [x.name for x in arguments if x.name not in out]
+            found += error("E0505", f"{name}: at most one argument stands without its name" if places else how, a.span,
+                           help=f"{names[0]} = {text(a.value)}" if names else "").diagnostics
+        else: out[places[0]] = a
+    for a in given:
+        if a.name is None: continue
+        if a.name in out: found += error("E0505", f"`{a.name}` is given twice", a.span).diagnostics
+        elif a.name in {x.name for x in arguments}: out[a.name] = a
+        else: found += unknown(name, a, [x.name for x in arguments]).diagnostics
+    if not found:
+        for x in arguments:
+            if x.required and x.name not in out:
+                found += error("E0502", f"{name} needs `{x.name}`: {describe(x)}", span,
+                               help=f"{name}({x.name} = …)" if not x.positional else f"{name}(…)").diagnostics
+    if found: raise PlaitError(*found)
+    return out
+
+
+def unknown(owner: str, a: ast.Argument, known: list[str]) -> PlaitError:
+    """There is no such argument; perhaps it is called otherwise here."""
+    name = a.name or ""
+    near = suggest(name, known, ALIASES)
+    if name in ALIASES and near: return error("E0501", f"`{name}` is called `{near[0]}` here", a.name_span or a.span, help=f"{near[0]} = {text(a.value)}")
+    return error("E0501", f"{owner} has no argument `{name}`", a.name_span or a.span,
+                 help=" or ".join(f"`{n}`" for n in near) + "?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
+
+
+def describe(x: Argument) -> str:
+    """`a size, or none, auto`: what an argument may be."""
+    words = [KIND_WORDS[k] for k in x.kinds]
+    return ", or ".join(words + (["one of " + ", ".join(x.choices)] if x.choices else [])) or "nothing"
+
+
+def bind(layer: Layer, given: tuple[ast.Argument, ...], names: Names, streams: Mapping[str, Stream], span: Span) -> tuple[dict, dict[str, ast.Argument]]:
+    """Keyword arguments for the layer's function, and where each was written."""
+    written = pair_up(layer.name, layer.arguments, given, span)
+    found: list[Diagnostic] = []
+    out = {}
+    for x in layer.arguments:
+        if x.name not in written: continue
+        try: out[x.name] = convert(layer.name, x, written[x.name].value, names, streams)
+        except PlaitError as wrong: found += wrong.diagnostics
+    if found: raise PlaitError(*found)
+    return out, written
+
+
+def convert(owner: str, x: Argument, e: ast.Expr, names: Names, streams: Mapping[str, Stream]):
+    """The value of one argument, by the kinds its signature allows."""
+    word = e.name if isinstance(e, ast.Name) else None
+    if word is not None and word in x.choices: return word
+    if "flag" in x.kinds and word in ("true", "false"): return word == "true"
+    if "stream" in x.kinds:
+        if word in streams: return streams[word]
+        near = suggest(word or "", streams, ALIASES)
+        raise error("E0402", f"`{text(e)}` is no stream above this line", e.span,
+                    help=" or ".join(f"`{n}`" for n in near) + "?" if near else f"streams: {', '.join(streams)}")
+    if "table" in x.kinds and word is not None and word in names.shares: return names.table(word)
+    if "pair" in x.kinds and isinstance(e, ast.Tuple):
+        if len(e.items) != 2: raise error("E0501", f"`{x.name}` of {owner} takes two sizes, here {len(e.items)}", e.span)
+        return tuple(names.size(i) for i in e.items)
+    if word is not None and x.choices and not (set(x.kinds) & {"size", "count", "number"} and word in names.entries): raise _choice(owner, x, word, e, names)
+    if "size" in x.kinds: return names.size(e)
+    if "count" in x.kinds: return _count(owner, x, e, names)
+    if "number" in x.kinds: return names.number(e)
+    raise error("E0501", f"`{x.name}` of {owner} is {describe(x)}, not {text(e)}", e.span, help=_example(x))
+
+
+def _choice(owner: str, x: Argument, word: str, e: ast.Expr, names: Names) -> PlaitError:
+    near = suggest(word, [*x.choices, *(names.entries if x.kinds else ())], ALIASES)
+    return error("E0501", f"`{x.name}` of {owner} is {describe(x)}, not `{word}`", e.span,
+                 help=" or ".join(f"`{n}`" for n in near) + "?" if near else _example(x))
+
+
+def _count(owner: str, x: Argument, e: ast.Expr, names: Names) -> int:
+    found = names.number(e)
+    value = names.sizes.integer(found)
+    if value is None:
+        raise error("E0501", f"`{x.name}` of {owner} shapes the graph: its value must be a known whole number", e.span, *names.notes(found))
+    return value
+
+
+def _example(x: Argument) -> str:
+    if x.choices: return f"{x.name} = {' or '.join(x.choices)}"
+    return {"flag": f"{x.name} = true or {x.name} = false", "pair": f"{x.name} = (128, 512)"}.get(x.kinds[0] if x.kinds else "", "")
+
+
+def number_value(e: sp.Expr, names: Names) -> float | None:
+    v = names.sizes.value(e)
+    return None if v is None else float(v)

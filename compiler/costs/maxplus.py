@@ -1,0 +1,77 @@
+"""Sums of dims under a maximum: the arithmetic of depth. A `Late` is a set of alternatives, each a sum of monomials; the
+latest of them counts. No alternatives: never. sympy's own nested Max grows without bound; here one that another covers goes."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy as sp
+
+Sum = dict                                                    # monomial → coefficient; the constant stands under 1
+Late = tuple[Sum, ...]
+NEVER: Late = ()
+
+
+def late(e) -> Late:
+    """An expression without a maximum, as a Late."""
+    return ({k: v for k, v in sp.expand(sp.sympify(e)).as_coefficients_dict().items() if v != 0},)
+
+
+NOW = late(0)
+
+
+def plus(x: Late, y: Late) -> Late:
+    """Both one after the other."""
+    return pruned(_added(a, b) for a in x for b in y)
+
+
+def _added(a: Sum, b: Sum) -> Sum:
+    out = dict(a)
+    for k, v in b.items():
+        total = out.get(k, 0) + v
+        if total: out[k] = total
+        else: out.pop(k, None)
+    return out
+
+
+def times(x: Late, n: sp.Expr) -> Late:
+    """n runs in a row, n ≥ 0."""
+    return pruned(form for a in x for form in late(n * expression(a)))
+
+
+def latest(xs: Iterable[Late]) -> Late:
+    return pruned(a for x in xs for a in x)
+
+
+def pruned(alternatives: Iterable[Sum]) -> Late:
+    kept: list[Sum] = []
+    for a in alternatives:
+        if any(covers(k, a) for k in kept): continue
+        kept = [k for k in kept if not covers(a, k)] + [a]
+    return tuple(kept)
+
+
+def covers(x: Sum, y: Sum) -> bool:
+    """Is x ≥ y whatever the dims are? Every monomial of x − y has a coefficient of 0 or more; a negative constant may lean on
+    products of dims, which are 1 or more."""
+    slack = x.get(1, 0) - y.get(1, 0)
+    for k in x.keys() | y.keys():
+        if k == 1: continue
+        c = x.get(k, 0) - y.get(k, 0)
+        if c < 0: return False
+        if c and at_least_one(k): slack += c
+    return bool(slack >= 0)
+
+
+def at_least_one(monomial: sp.Expr) -> bool:
+    """A product of positive integer dims, without division."""
+    return all(f.is_Symbol and f.is_positive or f.is_Pow and f.base.is_Symbol and f.exp.is_Integer and f.exp > 0 for f in sp.Mul.make_args(monomial))
+
+
+def expression(a: Sum) -> sp.Expr:
+    return sp.Add(*[k * v for k, v in a.items()])
+
+
+def written(x: Late) -> sp.Expr:
+    """As sympy: a sum, or Max of sums; −∞ for never."""
+    if not x: return -sp.oo
+    return expression(x[0]) if len(x) == 1 else sp.Max(*map(expression, x), evaluate=False)
