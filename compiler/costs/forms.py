@@ -7,7 +7,7 @@ from functools import reduce
 
 import sympy as sp
 
-from plait.compiler.costs.affine import Size, same, sure, tidy
+from plait.compiler.costs.affine import Size, generally, same, sure, tidy
 from plait.compiler.costs.connections import All, At, Band, Chain, Choice, Clip, Factor, Power, Scan, Shift, Spread, Upto
 
 oo = sp.oo
@@ -84,8 +84,8 @@ def dilated(chain: Chain, times: Size, index: sp.Symbol, right: bool) -> Side:
     r, step = sp.sympify(r).subs(index, i), sp.sympify(step).subs(index, i)
     if r == 0: return (Alt(cost * times, ZERO),)
     if r == oo: raise NoForm("an open band that grows")
-    gap = sp.simplify(1 + summed(r.subs(i, j), j, i) - step)
-    if not (gap.is_nonnegative or sure(gap)): raise NoForm("gaps")
+    gap = tidy(1 + summed(r.subs(i, j), j, i) - step)
+    if not sure(gap) and not sure(tidy(sp.simplify(gap))): raise NoForm("gaps")
     return (Alt(cost * times, summed(r, i, sp.sympify(times))),)
 
 
@@ -100,7 +100,8 @@ def growing(chain: Chain, right: bool) -> tuple:
 
 def ratio(r: sp.Expr, i: sp.Symbol) -> sp.Expr | None:
     """The base b of a geometric r = r₀·b^i."""
-    b = sp.simplify(r.subs(i, i + 1) / r)
+    b = sp.powsimp(sp.expand_power_exp(r.subs(i, i + 1)) / r)
+    if i in b.free_symbols: b = sp.simplify(b)
     return None if i in b.free_symbols else b
 
 
@@ -108,7 +109,7 @@ def summed(r: sp.Expr, i: sp.Symbol, times: sp.Expr) -> sp.Expr:
     """Σ r over i < times."""
     if i not in r.free_symbols: return r * times
     b = ratio(r, i)
-    if b is not None: return sp.factor(sp.simplify(r.subs(i, 0) / (b - 1))) * (b ** times - 1)
+    if b is not None: return sp.cancel(r.subs(i, 0) / (b - 1)) * (b ** times - 1)
     total = sp.summation(r, (i, 0, times - 1))
     if total.has(sp.Sum): raise NoForm("dilations that do not add up")
     return sp.factor(total)
@@ -151,7 +152,7 @@ def _bought(a: Alt, offset: sp.Expr) -> sp.Expr:
     need, out = offset - a.reach, a.cost
     for c, r, k in ordered(a.packs):
         rest = need if a.reach == 0 and need == offset else sp.Max(0, need)
-        if r == oo: return out + c * sp.Piecewise((1, need > 0), (0, True))
+        if r == oo: return out + c * (ONE if generally(tidy(need - 1)) else sp.Piecewise((1, need > 0), (0, True)))
         steps = rest / r if r == 1 else sp.ceiling(rest / r)
         out += c * (steps if k == oo or len(a.packs) == 1 else sp.Min(k, steps))
         need = need - r * k if k != oo else ZERO
@@ -240,12 +241,18 @@ def path(s: Solved, n: Size) -> tuple[sp.Expr, sp.Expr]:
 
 
 def _most(xs: list) -> sp.Expr:
-    out = [x for k, x in enumerate(xs) if not any(sure(tidy(y - x)) and not (sure(tidy(x - y)) and m > k) for m, y in enumerate(xs) if m != k)]
+    out: list = []
+    for x in xs:
+        if any(sure(tidy(y - x)) for y in out): continue
+        out = [y for y in out if not sure(tidy(x - y))] + [x]
     return sp.Max(*out, evaluate=False) if len(out) > 1 else out[0]
 
 
 def _least(xs: list) -> sp.Expr:
-    out = [x for k, x in enumerate(xs) if not any(sure(tidy(x - y)) and not (sure(tidy(y - x)) and m > k) for m, y in enumerate(xs) if m != k)]
+    out: list = []
+    for x in xs:
+        if any(sure(tidy(x - y)) for y in out): continue
+        out = [y for y in out if not sure(tidy(y - x))] + [x]
     return sp.Min(*out, evaluate=False) if len(out) > 1 else out[0]
 
 
@@ -274,7 +281,7 @@ def extended(p: Power, n: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
         dilated(p.chain, p.times, p.index, right)          # contiguous, or it has no form
         b = ratio(r, i)
         if b is None: raise NoForm("dilations that do not grow geometrically")
-        found.append((sp.ceiling(sp.log(sp.simplify((n - 1) * (b - 1) / r.subs(i, 0) + 1)) / sp.log(b)), cost))
+        found.append((sp.ceiling(sp.log(sp.cancel((n - 1) * (b - 1) / r.subs(i, 0) + 1)) / sp.log(b)), cost))
     if not found: raise NoForm("it reaches nothing")
     trips = _most([t for t, _ in found])
     return trips, trips * found[0][1]

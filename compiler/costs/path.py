@@ -21,11 +21,11 @@ from plait.compiler.costs.forms import NoForm, Solved
 from plait.compiler.costs.leaks import Extent, extent, leak, reads_ahead
 from plait.compiler.costs.reading import Reading
 from plait.compiler.graph import Graph, Value
-from plait.compiler.sizes import Free, Sizes, evaluate
+from plait.compiler.sizes import Free, Sizes
 
 __all__ = ["Path", "Unreadable", "as_written", "leak", "reach", "reads_ahead", "stacked"]
 WHOLE = 1024                                      # up to so many positions every source is followed
-MOST_COPIES = 64                                  # that are tried one by one where there is no closed form
+MOST_COPIES, FEW_COPIES = 64, 12                  # tried one by one where there is no closed form; few for more than 256 positions
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def _reach(s: Solved, n: Size, sizes: Sizes) -> dict[str, dict[str, Any]]:
     back, ahead = forms.bounds(s.right), forms.bounds(s.left)
     whole = back == sp.oo or ahead == sp.oo
     back, ahead = (n - 1 if back == sp.oo else tidy(back + s.shift)), (n - 1 if ahead == sp.oo else tidy(ahead - s.shift))
-    positions = n if whole else forms.total(forms.HERE[0]) + tidy(sp.sympify(back) + ahead + 1)
+    positions = n - abs(sp.sympify(s.shift)) if whole else sp.sympify(tidy(sp.sympify(back) + ahead + 1))
+    if forms.sure(tidy(-sp.sympify(ahead))): ahead = 0                 # a shift: even the nearest input stands behind
     most = sizes.integer(n)
     def entry(e, top):
         v = sizes.integer(e)
@@ -185,7 +186,8 @@ def _stack(graph: Graph, source: Value, sizes: Sizes, why: str) -> Path | None:
         sides = [x for x in (s.right, s.left) if not forms.idle(x)]
         per = min(forms.bounds(x) for x in sides)
         count = 1 if per == sp.oo else max(1, -(-(n - 1) // int(per)))
-        if s.shift == 0:
+        if s.shift != 0: return Path(assumed=r.assumed, why=why)
+        if sides:
             found = [forms.filled(forms.power(x, count), n - 1) for x in sides]
             if None not in found: return Path(None, max(v for v in found if v is not None), True, None, count, assumed=r.assumed, why=why)
     except (NoForm, ValueError, ZeroDivisionError): pass
@@ -204,7 +206,8 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
     h = np.full((n, n), FAR, np.int32)
     np.fill_diagonal(h, 0)
     g = h
-    for copies in range(1, MOST_COPIES + 1):
+    most = MOST_COPIES if n <= 256 else FEW_COPIES
+    for copies in range(1, most + 1):
         before = h
         try:
             if grown is not None:
@@ -217,14 +220,10 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
         if d[j, i] < FAR: return Path(None, int(d[j, i]), True, None, copies, witness=(int(j), int(i)), assumed=r.assumed, why=why)
         if grown is None and np.array_equal(h < FAR, before < FAR):
             return Path(None, None, False, witness=(int(j), int(i)), assumed=r.assumed, why="no number of copies connects every pair")
-    return Path(assumed=r.assumed, why=f"{why}; not connected by {MOST_COPIES} copies")
+    return Path(assumed=r.assumed, why=f"{why}; not connected by {most} copies")
 
 
 def reach(graph: Graph, source: Value, sizes: Sizes, output: Value | None = None) -> Extent | None:
     """The least and the greatest offset i − j at which output i reads input j; None in a place: unbounded; None: it reads
     nothing. `reads_ahead` of it says whether the future may be read. Raises Unreadable."""
     return extent(_read(graph, source, sizes, output, False).base)
-
-
-def value_of(e: sp.Expr, sizes: Sizes) -> int:
-    return int(evaluate(e, sizes.bound))
