@@ -17,7 +17,7 @@ def first_not_finite(module: nn.Module, inputs: tuple[Tensor, ...], what: str) -
         bad = [name for name, p in module.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
         return (f"the gradient of `{bad[-1]}` is the first that is not" if bad else "its norm overflows"), None
     name, span = _first_node(module, inputs) if hasattr(module, "_lowered") else (_first_output(module, inputs), None)
-    return (f"`{name}` is the first layer whose output is not" if name else "all parameters and layers still are, only the loss is not"), span
+    return (f"`{name}` is the first layer whose output is not" if name else "all parameters and layers are, only the loss is not"), span
 
 
 def _spoiled(out: object) -> bool:
@@ -48,12 +48,12 @@ def _first_node(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[str, Spa
         module._lowered, module.compiles = {}, False                                       # type: ignore[assignment]
         with torch.no_grad():
             module.loss(*inputs)                                                           # type: ignore[operator]
-            for lowered in list(module._lowered.values()):                                 # type: ignore[operator,union-attr]
+            for lowered in list(module._lowered.values()):                                 # type: ignore[operator]
                 for graph in lowered.modules():
                     if isinstance(graph, fx.GraphModule): graph.forward = _Watch(graph, found).run
             torch.set_rng_state(before)
             module.loss(*inputs)                                                           # type: ignore[operator]
-    finally: module._lowered, module.compiles = kept                                       # type: ignore[assignment]
+    finally: module._lowered, module.compiles = kept
     return (found[0].meta.get("at", found[0].name), found[0].meta.get("span")) if found else ("", None)
 
 

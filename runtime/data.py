@@ -119,8 +119,9 @@ class Stream:
 class Generated:
     """A synthetic task. `make(random, size)` gives examples [size, n]; targets before position `first` are not predictable.
 
-    A model with one input that is read ahead is given [size, n + 1]; the position after the last symbol is -1, no target. A model with two inputs is given the symbols and the targets, [size, n] each, the
-    target of position t being symbol t + 1, or -1 where there is none. Validation: `examples` of them, from
+    A model with one input that is read ahead is given [size, n + 1]; the position after the last symbol is -1, no target.
+    A model with two inputs is given the symbols and the targets, [size, n] each, the target of position t being symbol t + 1,
+    or -1 where there is none. Validation: `examples` of them, from
     random numbers of their own. There is no end to the data: `symbols` is 0."""
     make: Callable[[np.random.Generator, int], np.ndarray]
     first: int

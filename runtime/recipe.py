@@ -76,14 +76,17 @@ class Recipe:
 
 
 def recipe(spec: Spec, model: str, names: Mapping[str, Numeric]) -> Recipe | None:
-    """The train block of a model, read; None where no block names it. `names`: the values of dims and lets.
+    """The train block of a model, read: the one that names it, else one that names none; else None.
 
-    A dim of the spec without a value there is free: what needs it waits (`Recipe.waiting`). Raises PlaitError with all that is wrong."""
-    blocks = [t for t in spec.items if isinstance(t, Train) and (not t.models or any(m.name == model for m in t.models))]
+    `names`: the values of dims and lets. A dim of the spec without a value there is free: what needs it waits (`Recipe.waiting`).
+    Raises PlaitError with all that is wrong."""
+    trains = [t for t in spec.items if isinstance(t, Train)]
+    blocks = [t for t in trains if any(m.name == model for m in t.models)] or [t for t in trains if not t.models]
     if not blocks: return None
     out: list[Diagnostic] = []
     if len(blocks) > 1:
-        out.append(Diagnostic("E0637", f"two train blocks name the model `{model}`", blocks[1].span, (Note(blocks[0].span, "the first"),)))
+        first = Note(blocks[0].span, "the first")
+        out.append(Diagnostic("E0637", f"two train blocks are for the model `{model}`", blocks[1].span, (first,)))
     scope = Scope(dict(names), _free(spec, model) - names.keys())
     block = blocks[0]
     settings = _settings(block, out)

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from plait.compiler.axis import BATCH, axis
 from plait.compiler.graph import Value
 from plait.compiler.program import Input
 from plait.compiler.sizes import Sizes, dim
 from plait.dsl.parser import parse
 from plait.runtime.recipe import Recipe, recipe
-from torch import Tensor, nn
 
 torch.set_num_threads(1)
 
@@ -50,7 +51,8 @@ class Small(nn.Module):
         return (each * counts).sum(), counts.sum(), (right & counts).sum()
 
 
-HEAD = "plait 1\ndims { V; n = 8 }\nmodel m { input text: tokens[n] of V; logits = text { embed(V, width = 8); unembed(V) }; output logits: [n, V] }\n"
+HEAD = "plait 1\ndims { V; n = 8 }\n" \
+    "model m { input text: tokens[n] of V; logits = text { embed(V, width = 8); unembed(V) }; output logits: [n, V] }\n"
 BODY = {"data": 'text("corpus.txt")', "loss": "cross_entropy(logits, next(text))", "batch": "4 sequences", "lr": "1e-2", "stop": "20 steps",
         "seed": "3"}
 

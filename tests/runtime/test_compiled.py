@@ -1,12 +1,14 @@
 """The training side on models that the compiler made, not lowered by inductor."""
 import pytest
 import torch
+
 from plait.compiler.expand import expand, open_file
 from plait.dsl.errors import PlaitError
 from plait.dsl.parser import parse
 from plait.runtime import data, optim
 from plait.runtime.evaluate import evaluate
 from plait.runtime.module import Module
+from plait.runtime.prepare import prepare, reopen
 from plait.runtime.recipe import Described, recipe
 from plait.runtime.sample import sample
 from plait.runtime.train import resume, train
@@ -82,7 +84,7 @@ def test_the_repeated_part_of_the_last_window_does_not_count(corpus):
     """The mean over all 99 targets, taken window by window with what the last one repeats cut away by hand."""
     c = Compiled(corpus)
     module = c.module().eval()
-    text = torch.tensor(c.data.encode(("abcd\n" * 20)))
+    text = torch.tensor(c.data.encode("abcd\n" * 20))
     total = 0.0
     for start, kept in [*((i * 8, 8) for i in range(12)), (91, 3)]:
         logits = module(text[None, start:start + 8])[0]
@@ -112,3 +114,23 @@ def test_the_layer_that_breaks_is_named_with_its_place(corpus):
     (found,) = caught.value.diagnostics
     assert "`m/logits/2/1/0" in found.message
     assert found.span is not None and "feed_forward" in c.text[found.span.start:found.span.end]
+
+
+def test_a_free_vocabulary_is_bound_by_the_data_and_a_run_is_opened_again(corpus):
+    text = SPEC.replace("DATA", 'text("corpus.txt")').replace("STOP", "12").replace("V = 5;", "V;")
+    made = prepare(parse(text, "spec.plait"), None, corpus, compile=False)
+    assert "V = 5" in made.spec_text and made.module(torch.zeros(1, 8, dtype=torch.long)).shape == (1, 8, 5)
+    train(made.module, made.recipe, made.dataset, corpus / "run", spec_text=made.spec_text, steps=7)
+    again = reopen(corpus / "run", compile=False)
+    run = resume(again.module, again.recipe, again.dataset, corpus / "run")
+    whole = prepare(parse(text, "spec.plait"), "m", corpus, compile=False)
+    train(whole.module, whole.recipe, whole.dataset, corpus / "whole", spec_text=whole.spec_text)
+    assert run.step == 12 and same(whole.module.state_dict(), again.module.state_dict())
+
+
+def test_what_keeps_a_model_from_being_prepared(corpus):
+    text = SPEC.replace("DATA", 'text("corpus.txt")').replace("STOP", "12")
+    for written, part in ((text.replace("V = 5;", "V = 4;"), "only 4"), (text.replace("corpus", "corpse"), "no file `corpse.txt`"),
+                          (text[:text.index("train m")], "no train block"), (text.replace("n = 8;", "n <= 8;"), "has no value")):
+        with pytest.raises(PlaitError, match=part): prepare(parse(written, "spec.plait"), None, corpus, compile=False)
+    with pytest.raises(PlaitError, match="not the folder of a run"): reopen(corpus / "nowhere")

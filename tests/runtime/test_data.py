@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
 

@@ -4,6 +4,7 @@ import sys
 from fractions import Fraction
 
 import pytest
+
 from plait.dsl.errors import PlaitError
 from plait.dsl.parser import parse
 from plait.runtime.recipe import recipe, trainable
@@ -23,12 +24,15 @@ def refused(text: str) -> list[tuple[str, str]]:
 
 
 def test_everything_of_a_block_is_read():
-    r = made(source(data='text("a.txt", tokens = bytes, split = (0.8, 0.1, 0.1))', optimizer="adamw(betas = (0.9, 0.99), decay = 0.1)",
-                    clip="1", every='every 500 steps { evaluate(loss, accuracy); checkpoint(keep = 3); sample(prompt = "x", length = 10) }'))
+    r = made(source(data='text("a.txt", tokens = bytes, split = (0.8, 0.1, 0.1))', clip="1",
+                    optimizer="adamw(betas = (0.9, 0.99), decay = 0.1)",
+                    every='every 500 steps { evaluate(loss, accuracy); checkpoint(keep = 3); sample(prompt = "x", length = 10) }'))
     assert r.data.kind == "text"
-    assert dict(r.data.arguments) == {"file": "a.txt", "tokens": "bytes", "split": (Fraction(4, 5), Fraction(1, 10), Fraction(1, 10))}
+    tenth = Fraction(1, 10)
+    assert dict(r.data.arguments) == {"file": "a.txt", "tokens": "bytes", "split": (8 * tenth, tenth, tenth)}
     assert dict(r.optimizer.arguments) == {"betas": (0.9, 0.99), "eps": 1e-8, "decay": 0.1, "decay_all": False}
-    assert (r.batch.amount, r.batch.unit, r.stop.amount, r.stop.unit, r.clip, r.seed, r.precision) == (4, "sequences", 20, "steps", 1, 3, "fp32")
+    assert (r.batch.amount, r.batch.unit, r.stop.amount, r.stop.unit) == (4, "sequences", 20, "steps")
+    assert (r.clip, r.seed, r.precision) == (1, 3, "fp32")
     (every,) = r.every
     assert every.period == 500 and [a.kind for a in every.actions] == ["evaluate", "checkpoint", "sample"]
     assert r.metrics == ("loss", "accuracy")
@@ -51,9 +55,14 @@ def test_a_block_without_names_is_for_every_model():
     assert recipe(parse(source().replace("train m", "train"), "s"), "m", {"n": 8}) is not None
 
 
+def test_a_block_that_names_the_model_goes_before_one_that_names_none():
+    both = source(seed="1").replace("train m", "train") + source(seed="2").removeprefix(HEAD)
+    assert made(both).seed == 2
+
+
 def test_two_blocks_for_one_model():
     text = source() + source().removeprefix(HEAD)
-    assert wrong(text)[0][:2] == ("E0637", "two train blocks name the model `m`")
+    assert wrong(text)[0][:2] == ("E0637", "two train blocks are for the model `m`")
 
 
 def test_several_mistakes_are_said_at_once():

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
 from plait.runtime.sample import sample

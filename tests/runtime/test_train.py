@@ -11,12 +11,13 @@ import threading
 
 import pytest
 import torch
+from rich.console import Console
+
 from plait.dsl.errors import PlaitError
 from plait.runtime import checkpoint, data, optim, record
 from plait.runtime.evaluate import evaluate
 from plait.runtime.recipe import Described
 from plait.runtime.train import last_step, resume, sequences, train
-from rich.console import Console
 
 from .conftest import Small, made, source
 
