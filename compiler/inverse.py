@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value, live
+from plait.compiler.loops import autocast
 from plait.compiler.prims import Loop, Map
 from plait.compiler.tensors import stable_order
 
@@ -169,10 +170,7 @@ class Reversible(torch.autograd.Function):
     def forward(ctx, schedule: Schedule, *operands):
         c = schedule.carried
         streams, rest = list(operands[:c]), operands[c:]
-        device = streams[0].device.type
-        # The cache of cast weights would keep casts made here, without gradients, for use outside.
-        ctx.autocast = {"device_type": device, "enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device),
-                        "cache_enabled": False}
+        ctx.autocast = autocast(operands)
         made: list[Tensor] = []
         ctx.counts = []
         saving = any(ctx.needs_input_grad)
@@ -214,13 +212,13 @@ class Reversible(torch.autograd.Function):
         return None, *grads, *out
 
     @staticmethod
-    def undo(autocast, part: Part, run, numbers, choices: Choices, streams, grads, rest, wanted, out) -> None:
+    def undo(cast: dict, part: Part, run, numbers, choices: Choices, streams, grads, rest, wanted, out) -> None:
         """One part, once more and with gradients: its value off its stream, its gradients onto those of what it reads."""
         leaves = {k: rest[k].detach().requires_grad_() for k in _flat(numbers) if wanted[k]}
         given = [leaves.get(k, x) for k, x in enumerate(rest)]
         with torch.enable_grad():
             reads = [streams[r].detach().requires_grad_() for r in part.reads]
-            with torch.autocast(**autocast), choosing(choices): y, = run(*reads, *_pick(given, numbers))
+            with torch.autocast(**cast), choosing(choices): y, = run(*reads, *_pick(given, numbers))
         with torch.no_grad(): streams[part.target] = streams[part.target] - y.detach()
         if not y.requires_grad: return
         found = torch.autograd.grad(y, [*reads, *leaves.values()], grads[part.target].to(y.dtype), allow_unused=True)

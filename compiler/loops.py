@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.prims import Loop
 
@@ -24,10 +25,9 @@ class Trips(nn.Module):
 
     def run(self, trip: int, *operands):
         body = self.bodies[trip if len(self.bodies) > 1 else 0]
-        # A body is a pure function of its operands, randomness included: there is no random state to keep.
-        if self.recompute and torch.is_grad_enabled():
-            return checkpoint(body, *operands, use_reentrant=False, preserve_rng_state=False)
-        return body(*operands)
+        if not (self.recompute and torch.is_grad_enabled()): return body(*operands)
+        flat, tree = tree_flatten(operands)
+        return Recomputed.apply(body, tree, *flat)
 
     def forward(self, trips: int, *operands):
         c, s = self.carried, self.sliced
@@ -45,3 +45,40 @@ class Trips(nn.Module):
 def _wanting(x: Tensor) -> Tensor:
     """A first state that asks for a gradient like those after it, so that a compiled body is the same graph in every trip."""
     return x if x.requires_grad or not x.is_floating_point() else x.detach().requires_grad_()
+
+
+class Recomputed(torch.autograd.Function):
+    """One run of a body that saves its operands only and runs again in backward.
+
+    A body is a pure function of its operands, randomness included, so there is no random state to keep. (torch.utils.checkpoint
+    works by hooks on what is saved, and a body of compiled segments cannot be traced under them.)"""
+
+    @staticmethod
+    def forward(ctx, body, tree, *operands):
+        ctx.body, ctx.tree = body, tree
+        ctx.autocast = autocast(operands)
+        with torch.autocast(**ctx.autocast): outs = body(*tree_unflatten(list(operands), tree))
+        outs = tuple(x.view_as(x) if any(x is t for t in operands) else x for x in outs)               # an input is not an output
+        ctx.mark_non_differentiable(*(x for x in outs if not x.is_floating_point()))
+        ctx.numbers = [None if isinstance(x, Tensor) else x for x in operands]
+        ctx.save_for_backward(*(x for x in operands if isinstance(x, Tensor)))
+        return outs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        saved = iter(ctx.saved_tensors)
+        wanted = ctx.needs_input_grad[2:]
+        operands = [next(saved).detach().requires_grad_(w) if x is None else x for x, w in zip(ctx.numbers, wanted)]
+        with torch.enable_grad(), torch.autocast(**ctx.autocast): outs = ctx.body(*tree_unflatten(operands, ctx.tree))
+        reached = [(x, g.to(x.dtype)) for x, g in zip(outs, grads) if x.requires_grad and g is not None]
+        leaves = [x for x, w in zip(operands, wanted) if w]
+        found = iter(torch.autograd.grad([x for x, _ in reached], leaves, [g for _, g in reached], allow_unused=True))
+        return None, None, *(next(found) if w else None for w in wanted)
+
+
+def autocast(operands) -> dict:
+    """The state of autocast, to be had again in backward. Without the cache of cast weights: it would keep casts made here, without
+    gradients, for use outside."""
+    device = next(x.device.type for x in operands if isinstance(x, Tensor))
+    return {"device_type": device, "enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device), "cache_enabled": False}

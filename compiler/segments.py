@@ -10,6 +10,8 @@ from torch import Tensor, fx, nn
 
 from plait.compiler import tensors
 
+BACKEND = "inductor"                           # torch.compile's; tests of the cutting itself take a quicker one
+
 # Nodes that cost nothing worth compiling: a run of only these is left in the outer graph.
 LIGHT = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.permute, torch.unsqueeze, torch.Tensor.expand,
          torch.reshape, torch.narrow, torch.select, torch.unflatten, torch.flatten, torch.transpose, tensors.size, tensors.positions,
@@ -23,7 +25,7 @@ class Segment(nn.Module):
     def __init__(self, graph: fx.GraphModule, dims: list[list[int]]):
         super().__init__()
         # In a tuple: the graph has no state, and the compiled wrapper's names are not ours.
-        self.run = (torch.compile(graph, fullgraph=True),)
+        self.run = (torch.compile(graph, fullgraph=True, backend=BACKEND),)
         self.graph, self.dims = (graph,), dims
         self.marked = any(dims)
 

@@ -10,6 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from plait.compiler import segments
+
 FAR = -(2**28)                                 # the code of a key that nobody may see
 
 
@@ -21,7 +23,8 @@ def compiled(fn: Callable, really: bool, *key) -> Callable:
 def _compiled(fn: Callable, key: tuple) -> Callable:
     """One compiled function a key. A copy of the code gives each a cache of its own: shared by all keys, it would hit the limit of
     recompiles."""
-    return torch.compile(types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__), dynamic=True)    # type: ignore[attr-defined]
+    alone = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__)                     # type: ignore[attr-defined]
+    return torch.compile(alone, dynamic=True, backend=segments.BACKEND)
 
 
 def argmax(y: Tensor) -> Tensor:

@@ -1,0 +1,88 @@
+"""Compiling by region: once a body, no breaks, nothing again after the first steps, the numbers of the eager module."""
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._dynamo
+from plait.compiler import segments
+from plait.runtime.kernels import lsh_pieces
+from torch._dynamo.utils import counters
+
+BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.2) { feed_forward(12, activation = gelu) }"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Nothing compiled before, and by the backend that only traces: seconds, not minutes."""
+    monkeypatch.setattr(segments, "BACKEND", "aot_eager")
+    lsh_pieces._compiled.cache_clear()
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+    lsh_pieces._compiled.cache_clear()
+
+
+def graphs() -> int: return counters["stats"]["unique_graphs"]
+
+
+def both(kit, chain: str, tolerance: float = 1e-4, **how):
+    """Eager and compiled: the same outputs and gradients. Gives the compiled module and an input."""
+    eager, fast = kit.module(chain, dtype=torch.float32, **how), kit.module(chain, dtype=torch.float32, compile=True, **how)
+    x = torch.randn(2, 7, 8, generator=torch.Generator().manual_seed(0))
+    kit.close(*(kit.gradients(k, list(k.parameters()), x) for k in (fast, eager)), tolerance)
+    assert not counters["graph_break"]
+    return fast, x
+
+
+def test_a_repeated_body_is_compiled_once(kit):
+    made = []
+    for copies in (2, 6):
+        torch._dynamo.reset()
+        counters.clear()
+        m, x = both(kit, f"linear(8); repeat {copies} {{ {BLOCK} }}")
+        made.append(graphs())
+        for _ in range(2): kit.gradients(m, list(m.parameters()), x)
+        assert graphs() == made[-1]                              # nothing again
+    assert made == [2, 2]                                        # the first linear map, and the body
+
+
+def test_reversible_with_dropout(kit):
+    m, x = both(kit, "linear(8); reversible(repeat = 3) { one: { layer_norm; lsh_attention(heads = 2, chunk = 4, causal = true); dropout(0.5) }; "
+                     "two: { layer_norm; chunked(over = n, pieces = 2) { linear(12); gelu; dropout(0.3); linear(8) } } }")
+    before = graphs()
+    kit.gradients(m, list(m.parameters()), x)
+    assert graphs() == before
+
+
+def test_recurrence_is_not_unrolled(kit):
+    made = []
+    for n in (4, 7):
+        torch._dynamo.reset()
+        counters.clear()
+        m = kit.module("gru(8); linear(8)", {"gru": "body"}, torch.float32, compile=True, n=n)
+        x = torch.randn(2, n, 8)
+        kit.gradients(m, list(m.parameters()), x)
+        made.append(graphs())
+    assert made[0] == made[1]
+
+
+def test_free_length_is_dynamic_from_the_start(kit):
+    m, x = both(kit, f"repeat 2 {{ {BLOCK} }}", n="free")
+    kit.gradients(m, list(m.parameters()), x)
+    before = graphs()
+    for n in (9, 13, 30): kit.gradients(m, list(m.parameters()), torch.randn(2, n, 8))
+    assert graphs() == before
+
+
+def test_generated_code(kit, monkeypatch):
+    """The backend that counts, once: the same numbers, random ones too."""
+    monkeypatch.setattr(segments, "BACKEND", "inductor")
+    both(kit, f"repeat 2 {{ {BLOCK} }}")
+
+
+def test_no_wrapper_in_the_names(kit):
+    m = kit.module(f"repeat 2 {{ {BLOCK} }}", compile=True)
+    before = list(m.state_dict())
+    with torch.no_grad(): m(torch.randn(2, 7, 8, dtype=torch.float64))
+    assert list(m.state_dict()) == before and "y.0.1.0.norm.scale" in before
