@@ -27,9 +27,10 @@ def settle(tokens: list[Token], out: Diagnostics) -> list[Token]:
             "E0106", f"brackets stand at most {DEEPEST} deep", deep.start, deep.end, help="a `block` gives a part of a model a name"
         )
         return []
-    tokens = _round(tokens, out)
     if not _match(tokens):
-        tokens = _braces(tokens, out)
+        tokens = _round(tokens, out)
+        if not _match(tokens):
+            tokens = _braces(tokens, out)
     return _ends(tokens)
 
 
@@ -146,18 +147,19 @@ def _closing(tokens: list[Token], place: int, text: str) -> str:
 
 
 def _match(tokens: list[Token]) -> bool:
-    """Whether every `{` has its `}` and no item starts inside another."""
-    depth = 0
+    """Whether every bracket has its partner, none in ( ) is a brace, and no item starts inside another."""
+    open_: list[str] = []
     for i, token in enumerate(tokens):
-        if token.type == "LBRACE":
-            depth += 1
-        elif token.type == "RBRACE":
-            depth -= 1
-            if depth < 0:
+        if token.type in OPENERS:
+            if token.type == "LBRACE" and open_ and open_[-1] != "LBRACE":
                 return False
-        elif depth and _item_starts(tokens, i):
+            open_.append(token.type)
+        elif token.type in CLOSERS:
+            if not open_ or open_.pop() != CLOSERS[token.type]:
+                return False
+        elif open_ and (token.type == "SEMICOLON" and open_[-1] != "LBRACE" or _item_starts(tokens, i)):
             return False
-    return depth == 0
+    return not open_
 
 
 def _item_starts(tokens: list[Token], i: int) -> bool:

@@ -66,6 +66,7 @@ class Builder:
         if depth == DEEPEST + 1:
             self.out.once("deep", "E0106", f"an expression is at most {DEEPEST} operations deep", node.span.start, node.span.end,
                           "`let` gives a part of it a name")
+            self.out.limit = 0               # nothing more is read
         return node
 
     # ---- the three starts

@@ -94,11 +94,13 @@ def _reserved(parser: Parser, token: Token, before: Token | None) -> bool | None
 def _no_braces(parser: Parser, token: Token, before: Token | None) -> bool | None:
     """`model m:` or `model m`, and lines that are indented below it."""
     colon = token.type == "COLON" and _next(parser) in ("END", "RBRACE", "$END")
+    if not (colon or token.type == "END") or not parser.accepts("LBRACE"):
+        return None
     line = _line(parser, parser.at)
     indent = parser.tokens[line].indent
     after = parser.at + (2 if colon else 1)
     deeper = after < len(parser.tokens) and parser.tokens[after].indent > indent
-    if not parser.accepts("LBRACE") or not (colon or token.type == "END" and deeper):
+    if not colon and not deeper:
         return None
     written = " ".join(t.text for t in parser.tokens[line : parser.at] if t.text)
     written = _glue(written)

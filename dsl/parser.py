@@ -117,6 +117,7 @@ class Parser:
         self.stack = [Entry(table.starts[start], None, 0, 0, 0)]
         self.tokens: list[Token] = []
         self.at = 0
+        self.lost = -1  # the token at which a statement was last given up
 
     def run(self, tokens: list[Token]) -> Any:
         """The value of the start rule, or None where the text was given up."""
@@ -146,6 +147,9 @@ class Parser:
         del self.stack[len(self.stack) - size :]
         children: list[Any] = []
         for index, entry in enumerate(popped):
+            if index == 0 and keep[0] == 2 and method == "":
+                children = entry.value  # a list grows in place
+                continue
             if keep[index] == 2:
                 children.extend(entry.value)
             elif keep[index] and not (isinstance(entry.value, Token) and entry.value.type in ("END", "BROKEN")):
@@ -184,9 +188,15 @@ class Parser:
 
     def recover(self) -> bool:
         """Reports the token that does not fit and makes the next step possible. False where nothing is left to do."""
+        if self.at == self.lost and self.tokens[self.at].type != "$END":
+            self.at += 1  # it fits nowhere: nothing new is to be said about it
+            return True
         if mend(self):
             return True
-        return self.give_up()
+        if not self.give_up():
+            return False
+        self.lost = self.at
+        return True
 
     def give_up(self) -> bool:
         """Puts BROKEN in the place of the statement and skips to its end."""
