@@ -77,7 +77,7 @@ class Dims:
     def number(self, e) -> float | Int:
         """A number that need not be whole."""
         known = self.sizes.value(e)
-        if known is not None: return int(known) if abs(known) < 2**62 and known == int(known) else float(known)
+        if known is not None: return int(known) if abs(known) < 2**62 and int(known) == known else float(known)
         e = self.sizes.resolve(e)
         if e.is_integer: return self(e)
         try: top, bottom = self.fraction(e)
@@ -106,9 +106,9 @@ class Dims:
             if e not in self.at: raise Free(f"nothing here tells the size {e}")
             return self.at[e], 1
         if isinstance(e, sp.Add): return self.folded(e.args, self.plus)
-        if isinstance(e, sp.Mul): return self.folded(e.args, lambda x, y: (self.op(operator.mul, x[0], y[0]), self.op(operator.mul, x[1], y[1])))
+        if isinstance(e, sp.Mul): return self.folded(e.args, self.times)
         if isinstance(e, sp.Pow) and e.exp.is_Integer:
-            top, bottom = self.folded([e.base] * abs(int(e.exp)), lambda x, y: (self.op(operator.mul, x[0], y[0]), self.op(operator.mul, x[1], y[1])))
+            top, bottom = self.folded([e.base] * abs(int(e.exp)), self.times)
             return (top, bottom) if e.exp > 0 else (bottom, top)
         if isinstance(e, sp.floor | sp.ceiling):
             top, bottom = self.fraction(e.args[0])
@@ -116,7 +116,8 @@ class Dims:
             if isinstance(e, sp.floor): return self.op(operator.floordiv, top, bottom), 1
             down = self.op(operator.floordiv, self.op(operator.mul, top, -1), bottom)
             return self.op(operator.mul, down, -1), 1
-        if isinstance(e, sp.Max | sp.Min): return self.folded(e.args, self.extreme(torch.sym_max if isinstance(e, sp.Max) else torch.sym_min))
+        if isinstance(e, sp.Max): return self.folded(e.args, self.extreme(torch.sym_max))
+        if isinstance(e, sp.Min): return self.folded(e.args, self.extreme(torch.sym_min))
         if isinstance(e, sp.Mod): return self.op(operator.mod, self(e.args[0]), self(e.args[1])), 1
         raise NotImplementedError(type(e).__name__)
 
@@ -125,6 +126,9 @@ class Dims:
         out = parts[0]
         for p in parts[1:]: out = fn(out, p)
         return out
+
+    def times(self, x, y) -> tuple[Int, Int]:
+        return self.op(operator.mul, x[0], y[0]), self.op(operator.mul, x[1], y[1])
 
     def plus(self, x, y) -> tuple[Int, Int]:
         (a, b), (c, d) = x, y

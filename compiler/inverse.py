@@ -136,7 +136,8 @@ class Inverse(nn.Module):
     def __init__(self, op: Loop, form: Parts, runs: list[list[nn.Module]]):
         super().__init__()
         self.form, self.carried, self.sliced, self.operands, self.reverse = form, op.carried, op.sliced, len(op.body.ins), op.reverse
-        self.runs = nn.ModuleList(nn.ModuleList(row) for row in runs)
+        for t, row in enumerate(runs): self.add_module(str(t), nn.ModuleList(row))
+        self.runs = runs                                   # registered above, kept as a list of lists
 
     def forward(self, trips: int, *operands):
         c, s = self.carried, self.sliced
@@ -192,14 +193,15 @@ class Reversible(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grads):
+    def backward(ctx, *given):
         c, count = ctx.split
         saved = ctx.saved_tensors
+        streams: list[Tensor]
         streams, tensors, made = list(saved[:c]), iter(saved[c:c + count]), list(saved[c + count:])
         rest = [next(tensors) if x is None else x for x in ctx.numbers]
         wanted = [ctx.needs_input_grad[1 + c + k] for k in range(len(rest))]
         out: list[Tensor | None] = [None] * len(rest)
-        grads = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, streams)]
+        grads = [torch.zeros_like(x) if g is None else g for g, x in zip(given, streams)]
         counts = list(ctx.counts)
         after = ctx.schedule.after
         for trip in reversed(ctx.schedule.trips):

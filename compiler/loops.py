@@ -81,4 +81,5 @@ def autocast(operands) -> dict:
     """The state of autocast, to be had again in backward. Without the cache of cast weights: it would keep casts made here, without
     gradients, for use outside."""
     device = next(x.device.type for x in operands if isinstance(x, Tensor))
-    return {"device_type": device, "enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device), "cache_enabled": False}
+    return {"device_type": device, "enabled": torch.is_autocast_enabled(device), "dtype": torch.get_autocast_dtype(device),
+            "cache_enabled": False}

@@ -6,16 +6,17 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 import sympy as sp
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from plait.compiler import tensors
 from plait.compiler.axis import Axis, volume, without
 from plait.compiler.dims import Dims, free, measurable
+from plait.compiler.emission import Emission, KernelCall
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.inverse import Inverse, kept_argmax, kept_order, parts
 from plait.compiler.kernels import KERNELS
@@ -43,57 +44,9 @@ from plait.compiler.prims import (
     Window,
 )
 from plait.compiler.segments import segmented
-from plait.compiler.sizes import Sizes, evaluate
+from plait.compiler.sizes import Sizes
 
 OPAQUE = frozenset(k.name for k in KERNELS if k.opaque)
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """What an emission is told: the region, its operands and results as the body names them (with their axes), the sizes."""
-    region: Region
-    sizes: Sizes
-    compiled: bool = False
-
-    @property
-    def ins(self) -> tuple[Value, ...]: return self.region.body.ins
-
-    @property
-    def outs(self) -> tuple[Value, ...]: return self.region.body.outs
-
-    def into(self, k: int, *names: str) -> Callable[[Tensor], Tensor]:
-        """Operand k, permuted to this order of its axes."""
-        return permuted(self.ins[k].names, names)
-
-    def back(self, *names: str, k: int = 0) -> Callable[[Tensor], Tensor]:
-        """Result k, given with its axes in this order, permuted to the order that the graph wants."""
-        return permuted(names, self.outs[k].names)
-
-    def number(self, name: str, *operands: Tensor, default=None):
-        """The value of an argument that is a number or an expression; free dims are read from the operands' shapes."""
-        e = self.region.arg(name, default)
-        if e is None or isinstance(e, bool | int | float | str): return e
-        return self.value(e, *operands)
-
-    def value(self, e, *operands: Tensor):
-        found = self.sizes.value(e)
-        if found is None:
-            at = dict(self.sizes.bound)
-            for v, x in zip(self.ins, operands):
-                at |= {a.size: x.shape[k] for k, a in enumerate(v.axes) if isinstance(a.size, sp.Symbol)}       # type: ignore[misc]
-            found = evaluate(self.sizes.resolve(e), at)
-        return int(found) if found == int(found) else float(found)
-
-
-# Torch's side of a kernel. Called once a region while lowering; gives a function of tensors in the layout of `ins`, which gives
-# a tensor in the layout of `outs`, or a tuple of them where there are several.
-Emission = Callable[[KernelCall], Callable]
-
-
-def permuted(have: tuple[str, ...], want: tuple[str, ...]) -> Callable[[Tensor], Tensor]:
-    if set(have) != set(want): raise ValueError(f"axes {have} cannot be ordered as {want}")
-    order = [have.index(w) for w in want]
-    return (lambda x: x) if order == sorted(order) else (lambda x: x.permute(order))
 
 
 def lower(graph: Graph, sizes: Sizes, kernels: Mapping[str, Emission], *, compile: bool = False) -> nn.Module:
@@ -319,7 +272,8 @@ class Lowering:
 
     def gathered(self, n: Node, name: str, x, index):
         a, i, y = *n.ins, n.outs[0]
-        if isinstance(index, int): return self.align(self.call(torch.select, x, a.names.index(name), index), without(a.axes, (name,)), y.axes)
+        if isinstance(index, int) or "number" in index.meta:
+            return self.align(self.call(torch.select, x, a.names.index(name), index), without(a.axes, (name,)), y.axes)
         shared = tuple(p for p in i.axes if p.name != name and a.has(p.name))
         own, rest = without(i.axes, [p.name for p in shared]), without(a.axes, (name, *(p.name for p in shared)))
         x = self.align(x, a.axes, (*shared, a.axis(name), *rest))
@@ -386,13 +340,13 @@ class Lowering:
         states = tuple(v.axes for v in op.body.ins[:op.carried])
 
         def at(t: int) -> Sizes:
-            return replace(self.sizes, bound={**self.sizes.bound, op.index: t}) if each else self.sizes      # type: ignore[dict-item]
+            return replace(self.sizes, bound={**self.sizes.bound, op.index: t}) if each else self.sizes
 
         numbers = range(count) if each and count is not None else range(1)
         if op.keep == "invert":
             steps = parts(op)
-            made = [[Lowering(at(t), self.kernels, self.compile, True).module(p.graph, wanted=(p.layout,), extra=loose) for p in steps.parts]
+            made = [[Lowering(at(t), self.kernels, self.compile, True).module(p.graph, (p.layout,), loose) for p in steps.parts]
                     for t in numbers]
             return Inverse(op, steps, made)
-        bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, wanted=states, extra=loose) for t in numbers]
+        bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
         return Trips(op, bodies, warm_state=op.axis.role == "sequence")

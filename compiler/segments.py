@@ -42,7 +42,8 @@ def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
     # Past the limit torch would run eagerly and say so in a log line only.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     runs = _runs(module.graph)
-    outer, root, at = fx.Graph(), nn.Module(), {}
+    outer, root = fx.Graph(), nn.Module()
+    at: dict[fx.Node, fx.Node] = {}
     for name, child in module.named_children(): root.add_module(name, child)
     free = loose - {"b"}
 

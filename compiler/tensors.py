@@ -112,8 +112,8 @@ REAL = {"div", "exp", "log", "sin", "cos", "tanh", "sigmoid", "gelu", "gelu_slop
 
 
 # -- reductions and movement ----------------------------------------------------------------------------------------------
-def largest(x: Tensor, dims: Sequence[int]) -> Tensor:
-    return torch.any(x, dim=dims) if x.dtype == torch.bool else torch.amax(x, dims)           # type: ignore[call-overload]
+def largest(x: Tensor, dims: list[int]) -> Tensor:
+    return torch.any(x, dim=dims) if x.dtype == torch.bool else torch.amax(x, dims)
 
 
 def stable_order(x: Tensor, dim: int) -> Tensor:

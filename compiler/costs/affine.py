@@ -67,7 +67,8 @@ def tidy(x):
 @lru_cache(4096)
 def _expanded(x: sp.Expr) -> sp.Expr:
     y = sp.expand(x)
-    return sp.cancel(y) if any(isinstance(p, sp.Pow) and p.exp.is_negative for p in y.atoms(sp.Pow)) and not y.has(sp.floor, sp.ceiling) else y
+    divided = any(p.exp.is_negative for p in y.atoms(sp.Pow))
+    return sp.cancel(y) if divided and not y.has(sp.floor, sp.ceiling) else y
 
 
 def sure(x) -> bool:
@@ -175,8 +176,7 @@ def exists(case: Case, axis: str, ranges: Ranges) -> Case | None:
 
 def _by_witness(held: list[Line], rest: set[Line], axis: str, ranges: Ranges) -> Case | None:
     """Steps wider than 1: a place that fulfils the case wherever the others stand, such as a window's own place."""
-    for e in held:
-        place = tidy(-sp.sympify(e.const) / e.coefficient(axis))
+    for place in (0, tidy(ranges[axis] - 1), *(tidy(-sp.sympify(e.const) / e.coefficient(axis)) for e in held)):
         if not (isinstance(place, int) or place.is_integer) or not (sure(place) and sure(ranges[axis] - 1 - place)): continue
         if all(sure(least(f.put(axis, Line((), place)), ranges)) for f in held): return simplified(frozenset(rest), ranges)
     raise Unreadable("a mask on a dilated window")

@@ -169,11 +169,14 @@ def _union(p: Chain, q: Chain) -> Chain | None:
 # ---- dominance: a cheap and sufficient test ------------------------------------------------------------------------------
 def dominates(p: Chain, q: Chain) -> bool:
     """Is every pair that q connects connected by p, and no dearer?"""
-    if len(q) >= len(p) and q[:len(p)] == p and all(isinstance(f, Band) and (f.lo, f.hi) == (0, 0) or isinstance(f, Clip) for f in q[len(p):]): return True
-    if len(p) < len(q) and q[:len(p)] == p and p and isinstance(p[-1], Spread) and any(isinstance(f, All) for f in p) and not _moves(q[len(p):]):
-        return True                               # the same for all positions already: nothing after it is lighter
+    if q[:len(p)] == p:
+        rest = q[len(p):]
+        if all(isinstance(f, Band) and (f.lo, f.hi) == (0, 0) or isinstance(f, Clip) for f in rest): return True
+        # the same for all positions already: nothing that comes after is lighter
+        if len(p) > 1 and isinstance(p[-1], Spread) and isinstance(p[-2], All) and not _moves(rest): return True
     inner, outer = _span(p, True), _span(q, False)
-    return inner is not None and outer is not None and sure(outer[2] - inner[2]) and _within(outer[1], inner[1]) and _within(outer[0], inner[0])
+    if inner is None or outer is None: return False
+    return sure(outer[2] - inner[2]) and _within(outer[1], inner[1]) and _within(outer[0], inner[0])
 
 
 def _moves(chain: Chain) -> bool:
@@ -217,7 +220,8 @@ def _span(chain: Chain, inner: bool) -> tuple | None:
 
 
 # ---- loops ---------------------------------------------------------------------------------------------------------------
-def copies(starts: tuple[Base, ...], outs: tuple[Base, ...], depth: int, times: Size, index: sp.Symbol | None, joint: Base | None) -> list[Base]:
+def copies(starts: tuple[Base, ...], outs: tuple[Base, ...], depth: int, times: Size, index: sp.Symbol | None,
+           joint: Base | None) -> list[Base]:
     """The states after `times` trips. `joint`: what a trip makes of one state given to all, if it gives the same to all."""
     if len(outs) == 1:
         mine = dict(outs[0]).get(Token(depth, 0))
@@ -233,16 +237,16 @@ def copies(starts: tuple[Base, ...], outs: tuple[Base, ...], depth: int, times: 
 
 
 def _indexed(base: Base, index: sp.Symbol | None) -> bool:
-    return index is not None and any(_mentions(c, index) for _, c in base)
+    return index is not None and index in symbols(base)
 
 
-def _mentions(term, index: sp.Symbol) -> bool:
-    if isinstance(term, sp.Expr): return index in term.free_symbols
-    if isinstance(term, tuple): return any(_mentions(t, index) for t in term)
-    return hasattr(term, "__dataclass_fields__") and any(_mentions(getattr(term, f), index) for f in term.__dataclass_fields__)
+def symbols(term) -> frozenset[sp.Symbol]:
+    """The dims in the sizes of a term."""
+    if isinstance(term, sp.Expr): return frozenset(term.free_symbols)                     # type: ignore[arg-type]
+    parts = term if isinstance(term, tuple) else [getattr(term, f) for f in getattr(term, "__dataclass_fields__", ())]
+    return frozenset().union(*map(symbols, parts))
 
 
 def _power(chain: Chain, times: Size, index: sp.Symbol | None) -> Chain:
-    if not chain: return ()
-    if chain[-1:] and isinstance(chain[-1], Spread) and times == 1: return chain
-    return chain if times == 1 and not _mentions(chain, index) else (Power(chain, times, index if index is not None and _mentions(chain, index) else None),)
+    indexed = index is not None and index in symbols(chain)
+    return chain if not chain or times == 1 and not indexed else (Power(chain, times, index if indexed else None),)

@@ -11,7 +11,7 @@ from typing import assert_never
 import sympy as sp
 
 from plait.compiler.axis import volume
-from plait.compiler.costs.maxplus import NEVER, NOW, Late, late, latest, plus, times, written
+from plait.compiler.costs.maxplus import NEVER, NOW, Late, expression, late, latest, plus, times, written
 from plait.compiler.graph import Graph, Node
 from plait.compiler.prims import (
     Broadcast,
@@ -95,20 +95,18 @@ def trips(op: Loop, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
         whole = latest([NOW, *chain(op.body, [NOW] * inside, weigh)])
         return [plus(start, times(whole, n))] * len(op.body.outs)
     free = chain(op.body, [NEVER] * count + [NOW] * (inside - count), weigh)               # input to state
-    held = chain(op.body, [NOW] * count + [NEVER] * (inside - count), weigh)               # state to state
-    step = latest([*held[:count], late(1 if op.axis.role == "sequence" else 0)])
-    if count > 1 and op.axis.role != "sequence": _one_rate(op, step, weigh)
+    rows = [chain(op.body, [NOW if k == i else NEVER for k in range(inside)], weigh) for i in range(count)]    # state to state
+    held = [latest(row[k] for row in rows) for k in range(len(op.body.outs))]
+    least = late(1 if op.axis.role == "sequence" else 0)
+    step = latest([*held[:count], least])
+    if not any(_equal(latest([row[i], least]), step) for i, row in enumerate(rows)):
+        # the closed form holds where the heaviest chain of a trip leads from a state back to itself: it is walked trip after trip
+        raise NotImplementedError("the states of this loop wait for each other at several rates")
     rest = plus(start, times(step, n - 1))
     state = plus(rest, latest([*free[:count], step]))
     # what a trip hands out besides the state: it waits for the state before that trip, or for the trip's own input
     return [state] * count + [latest([state, plus(rest, h), plus(rest, f)]) for h, f in zip(held[count:], free[count:])]
 
 
-def _one_rate(op: Loop, step: Late, weigh: Weigh) -> None:
-    """Several states: the closed form holds where the heaviest chain through one trip can be walked trip after trip, that is
-    where the square of the (max, +) matrix of the states has twice its largest entry."""
-    count, inside = op.carried, len(op.body.ins)
-    rows = [chain(op.body, [NOW if k == i else NEVER for k in range(inside)], weigh)[:count] for i in range(count)]
-    twice = latest(plus(rows[i][j], rows[j][k]) for i in range(count) for j in range(count) for k in range(count))
-    if sp.expand(written(twice) - written(plus(step, step))) != 0:
-        raise NotImplementedError(f"the states of this loop wait for each other at several rates: {rows}")
+def _equal(x: Late, y: Late) -> bool:
+    return set(map(expression, x)) == set(map(expression, y))

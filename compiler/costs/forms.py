@@ -85,7 +85,7 @@ def dilated(chain: Chain, times: Size, index: sp.Symbol, right: bool) -> Side:
     if r == 0: return (Alt(cost * times, ZERO),)
     if r == oo: raise NoForm("an open band that grows")
     gap = tidy(1 + summed(r.subs(i, j), j, i) - step)
-    if not sure(gap) and not sure(tidy(sp.simplify(gap))): raise NoForm("gaps")
+    if not sure(gap): raise NoForm("gaps")
     return (Alt(cost * times, summed(r, i, sp.sympify(times))),)
 
 
@@ -100,9 +100,12 @@ def growing(chain: Chain, right: bool) -> tuple:
 
 def ratio(r: sp.Expr, i: sp.Symbol) -> sp.Expr | None:
     """The base b of a geometric r = r₀·b^i."""
-    b = sp.powsimp(sp.expand_power_exp(r.subs(i, i + 1)) / r)
-    if i in b.free_symbols: b = sp.simplify(b)
-    return None if i in b.free_symbols else b
+    now, power = sp.expand(sp.expand_power_exp(r)), sp.Dummy()
+    after = sp.expand(sp.expand_power_exp(r.subs(i, i + 1)))
+    for p in now.atoms(sp.Pow):                            # cancel knows rational functions: the one power of i becomes a letter
+        if i in p.free_symbols: now, after = now.xreplace({p: power}), after.xreplace({p: power})
+    b = sp.cancel(after / now)
+    return None if {i, power} & b.free_symbols else b
 
 
 def summed(r: sp.Expr, i: sp.Symbol, times: sp.Expr) -> sp.Expr:

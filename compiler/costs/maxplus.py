@@ -3,17 +3,25 @@ latest of them counts. No alternatives: never. sympy's own nested Max grows with
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
 
 import sympy as sp
 
 Sum = dict                                                    # monomial → coefficient; the constant stands under 1
 Late = tuple[Sum, ...]
 NEVER: Late = ()
+ONE = sp.S.One
 
 
 def late(e) -> Late:
     """An expression without a maximum, as a Late."""
-    return ({k: v for k, v in sp.expand(sp.sympify(e)).as_coefficients_dict().items() if v != 0},)
+    return ({k: _plain(v) for k, v in sp.expand(sp.sympify(e)).as_coefficients_dict().items() if v != 0},)
+
+
+def _plain(v: sp.Rational) -> int | Fraction:
+    """A Python number: thousands of comparisons are made of them."""
+    return int(v) if v.is_Integer else Fraction(int(v.p), int(v.q))
 
 
 NOW = late(0)
@@ -53,25 +61,32 @@ def pruned(alternatives: Iterable[Sum]) -> Late:
 def covers(x: Sum, y: Sum) -> bool:
     """Is x ≥ y whatever the dims are? Every monomial of x − y has a coefficient of 0 or more; a negative constant may lean on
     products of dims, which are 1 or more."""
-    slack = x.get(1, 0) - y.get(1, 0)
-    for k in x.keys() | y.keys():
-        if k == 1: continue
-        c = x.get(k, 0) - y.get(k, 0)
+    for k, v in y.items():
+        if k is not ONE and v > x.get(k, 0): return False
+    slack = x.get(ONE, 0) - y.get(ONE, 0)
+    if slack >= 0 and all(v >= 0 for v in x.values()): return True
+    for k, v in x.items():
+        if k is ONE: continue
+        c = v - y.get(k, 0)
         if c < 0: return False
         if c and at_least_one(k): slack += c
     return bool(slack >= 0)
 
 
+@lru_cache(None)
 def at_least_one(monomial: sp.Expr) -> bool:
     """A product of positive integer dims, without division."""
     return all(f.is_Symbol and f.is_positive or f.is_Pow and f.base.is_Symbol and f.exp.is_Integer and f.exp > 0 for f in sp.Mul.make_args(monomial))
 
 
 def expression(a: Sum) -> sp.Expr:
-    return sp.Add(*[k * v for k, v in a.items()])
+    return sp.Add(*[k * sp.Rational(v.numerator, v.denominator) for k, v in a.items()])
 
 
 def written(x: Late) -> sp.Expr:
-    """As sympy: a sum, or Max of sums; −∞ for never."""
+    """As sympy: a sum, with a Max of what its alternatives do not share; −∞ for never."""
     if not x: return -sp.oo
-    return expression(x[0]) if len(x) == 1 else sp.Max(*map(expression, x), evaluate=False)
+    if len(x) == 1: return expression(x[0])
+    shared = {k: min(a.get(k, 0) for a in x) for k in set.intersection(*(set(a) for a in x))}
+    rest = [expression({k: v - shared.get(k, 0) for k, v in a.items() if v != shared.get(k, 0)}) for a in x]
+    return sp.Add(expression(shared), sp.Max(*rest, evaluate=False))

@@ -23,31 +23,12 @@ def over_trips(e: sp.Expr, loops: Iterable[Loop]) -> sp.Expr:
     return e
 
 
-def covers(x: sp.Expr, y: sp.Expr) -> bool:
-    """Is x ≥ y whatever the dims are? True only where it is plain: every term of x − y has a coefficient of 0 or more.
-    (Dims are positive integers, so a product of them is at least 1: a negative constant may lean on a positive term.)"""
-    if x == sp.oo or y == -sp.oo or x == y: return True
-    if x == -sp.oo or y == sp.oo: return False
-    terms = sp.expand(x - y).as_coefficients_dict()
-    slack = sp.Integer(0)
-    for term, c in terms.items():
-        if term == 1: slack += c
-        elif not (term.is_nonnegative or _product_of_dims(term)) or not c.is_number or c < 0: return False
-        elif _product_of_dims(term): slack += c
-    return bool(slack >= 0)
-
-
-def _product_of_dims(term: sp.Expr) -> bool:
-    return all(f.is_Symbol and f.is_positive and f.is_integer or f.is_Pow and f.base.is_Symbol and f.exp.is_Integer and f.exp > 0
-               for f in sp.Mul.make_args(term))
-
-
 def smallest(xs: Iterable[sp.Expr]) -> sp.Expr | None:
-    """The minimum, without the arguments that cover another. None for none."""
+    """The minimum of monomials, without those that are another times a product of dims. None for none."""
     kept: list[sp.Expr] = []
     for x in dict.fromkeys(xs):
-        if any(covers(x, k) for k in kept): continue
-        kept = [k for k in kept if not covers(k, x)] + [x]
+        if any(x == k or _outgrows(x, k) for k in kept): continue
+        kept = [k for k in kept if not _outgrows(k, x)] + [x]
     return None if not kept else kept[0] if len(kept) == 1 else sp.Min(*kept, evaluate=False)
 
 
@@ -55,14 +36,29 @@ def smallest(xs: Iterable[sp.Expr]) -> sp.Expr | None:
 def order(e: sp.Expr) -> sp.Expr:
     """The leading order: coefficients gone, ⌈x⌉ as x, and of the terms those that no other outgrows. A term falls if another
     divided by it is a product of non-negative powers of dims, not all zero. `max(…)` keeps the order of each argument."""
-    e = _smooth(sp.sympify(e))
-    if isinstance(e, sp.Max | sp.Min): return type(e)(*_leading([order(a) for a in e.args], isinstance(e, sp.Max)), evaluate=False)
+    e = sp.sympify(e)
+    if e == 0: return sp.Integer(0)
     if isinstance(e, sp.Sum): return e
-    top, bottom = sp.fraction(sp.together(e))
-    if bottom.free_symbols and not bottom.is_Mul and not bottom.is_Symbol and not bottom.is_Pow:
-        return order(top) / order(bottom)
-    terms = [_bare(t) for t in sp.Add.make_args(sp.expand(e))]
-    return sp.Add(*_leading([t for t in terms if t != 0], True)) if e != 0 else sp.Integer(0)
+    choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min)]
+    if choices: return _of_choices(sp.Add(*[t for t in sp.Add.make_args(e) if t not in choices]), choices)
+    e = _smooth(e)
+    if e.is_Mul or e.is_Pow:
+        top, bottom = sp.fraction(e)
+        if bottom.has(sp.Add) or top.has(sp.Add) and bottom.free_symbols: return order(top) / order(bottom)
+    return sp.Add(*_leading([t for t in map(_bare, sp.Add.make_args(sp.expand(e))) if t != 0]))
+
+
+def _of_choices(shared: sp.Expr, choices: list) -> sp.Expr:
+    """A sum with maxima in it: what the rest outgrows falls out of them."""
+    sets = [[set(sp.Add.make_args(order(a))) - {0} for a in c.args] for c in choices]
+    base = set(sp.Add.make_args(order(shared))) - {0}
+    kept = set(_leading([*base, *(t for s in sets for a in s for t in a)]))
+    out = [sp.Add(*(base & kept))]
+    for c, s in zip(choices, sets):
+        rest = list(dict.fromkeys(sp.Add(*sorted((a & kept) - base, key=str)) for a in s))
+        rest = [r for r in rest if r != 0] if isinstance(c, sp.Max) else rest
+        if rest: out.append(rest[0] if len(rest) == 1 else type(c)(*rest, evaluate=False))
+    return sp.Add(*out)
 
 
 def _smooth(e: sp.Expr) -> sp.Expr:
@@ -75,16 +71,18 @@ def _smooth(e: sp.Expr) -> sp.Expr:
 def _bare(term: sp.Expr) -> sp.Expr:
     """A term without its number; logarithms lose their base."""
     factors = [f for f in sp.Mul.make_args(term) if f.free_symbols]
-    return sp.Mul(*[order(f) if isinstance(f, sp.Max | sp.Min) else f for f in factors]) if factors else sp.Integer(1)
+    return sp.Mul(*[order(f) if isinstance(f, sp.Max | sp.Min) else f for f in factors])
 
 
-def _leading(terms: list[sp.Expr], most: bool) -> list[sp.Expr]:
+def _leading(terms: list[sp.Expr]) -> list[sp.Expr]:
+    """The terms that no other outgrows, each once."""
     terms = list(dict.fromkeys(terms))
-    return [t for t in terms if not any(u != t and _outgrows(u, t) for u in terms)] if most else terms
+    return [t for t in terms if not any(u != t and _outgrows(u, t) for u in terms)]
 
 
 def _outgrows(u: sp.Expr, t: sp.Expr) -> bool:
-    """Is u / t a product of non-negative powers of dims, not all zero?"""
-    q = sp.powsimp(u / t)
-    return q != 1 and all(f.is_Symbol or isinstance(f, sp.log) or f.is_Pow and (f.base.is_Symbol or isinstance(f.base, sp.log)) and f.exp.is_number and f.exp > 0
-                          for f in sp.Mul.make_args(q))
+    """Is u / t a product of non-negative powers of dims (and their logarithms), not all zero?"""
+    powers = dict(u.as_powers_dict())
+    for base, e in t.as_powers_dict().items(): powers[base] = powers.get(base, 0) - e
+    left = {base: e for base, e in powers.items() if e != 0 and not base.is_number}
+    return bool(left) and all(e.is_number and e > 0 and (base.is_Symbol or isinstance(base, sp.log)) for base, e in left.items())

@@ -9,14 +9,14 @@ A graph is read into terms (`reading`, `connections`); closed forms come from th
 where there is no form, from an exact push through the positions (`hops`, which alone needs numpy)."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy as sp
 
 from plait.compiler.costs import forms
 from plait.compiler.costs.affine import Size, Unreadable, same, tidy
-from plait.compiler.costs.connections import SOURCE, Base, Chain, Power
+from plait.compiler.costs.connections import SOURCE, Base, Chain, Power, symbols
 from plait.compiler.costs.forms import NoForm, Solved
 from plait.compiler.costs.leaks import Extent, extent, leak, reads_ahead
 from plait.compiler.costs.reading import Reading
@@ -24,6 +24,7 @@ from plait.compiler.graph import Graph, Value
 from plait.compiler.sizes import Free, Sizes
 
 __all__ = ["Path", "Unreadable", "as_written", "leak", "reach", "reads_ahead", "stacked"]
+UNREAD = "the output does not read this input"
 WHOLE = 1024                                      # up to so many positions every source is followed
 MOST_COPIES, FEW_COPIES = 64, 12                  # tried one by one where there is no closed form; few for more than 256 positions
 
@@ -78,15 +79,23 @@ def _numbers(graph: Graph, source: Value, sizes: Sizes, output: Value | None) ->
     return r if isinstance(r.n, int) and (r.length is None or isinstance(r.length, int)) else None
 
 
+NARROW = "the closed form is for widths of 2 and more"
+
+
+def _narrow(r: _Read, sizes: Sizes) -> bool:
+    return any(sizes.integer(s) == 1 for s in symbols(r.base) | symbols(sp.sympify(r.n)))
+
+
 def as_written(graph: Graph, source: Value, sizes: Sizes, output: Value | None = None) -> Path:
     """The path through the graph as it stands. What cannot be read is null, with the reason."""
     try: r = _read(graph, source, sizes, output, False)
     except Unreadable as e: return _counted(graph, source, sizes, output, str(e))
-    if not r.base: return Path(why="the output does not read this input")
+    if not r.base: return Path(why=UNREAD)
     try:
         s = forms.solved(r.chain, r.n)
         exact, spare = forms.path(s, r.n)
     except NoForm as e: return _counted(graph, source, sizes, output, f"no closed form: {e}")
+    if _narrow(r, sizes): return replace(_counted(graph, source, sizes, output, NARROW), exact=exact)
     room, length = sizes.integer(spare) if spare != sp.oo else 0, sizes.integer(r.n)
     connected = True if spare == sp.oo or forms.sure(tidy(spare)) else None if room is None else room >= 0
     witness = None if length is None else _ends(s, length, sizes, connected)
@@ -126,7 +135,7 @@ def _reach(s: Solved, n: Size, sizes: Sizes) -> dict[str, dict[str, Any]]:
 def _counted(graph: Graph, source: Value, sizes: Sizes, output: Value | None, why: str) -> Path:
     r = _numbers(graph, source, sizes, output)
     if r is None: return Path(why=why)
-    if not r.base: return Path(why="the output does not read this input")
+    if not r.base: return Path(why=UNREAD)
     import numpy as np                            # only where numbers are asked that no form gives
 
     from plait.compiler.costs.hops import FAR, Unbounded, hops
@@ -171,6 +180,9 @@ def stacked(graph: Graph, source: Value, sizes: Sizes) -> Path | None:
         s = forms.solved(r.chain, r.n)
         copies, exact = forms.stacked(s, r.n)
     except NoForm as e: return _stack(graph, source, sizes, f"no closed form: {e}")
+    if _narrow(r, sizes):
+        counted = _stack(graph, source, sizes, NARROW)
+        return None if counted is None else replace(counted, exact=exact, copies=copies)
     count = sizes.integer(copies)
     return Path(exact, sizes.integer(exact), True, copies, max(1, count) if count is not None else None, assumed=r.assumed)
 

@@ -134,7 +134,7 @@ class Reading:
                 return [self.moved(xs[0], name, self.number(before), r[name], self.number(r[name] + before + after))]
             case Slice() | Pad(): return xs
             case Concat(name): return [self.joined(name, xs, n.ins, n.outs[0])]
-            case Window(name, into, left, dilation): return [self.windowed(xs[0], name, r, into.name, self.number(left), self.number(dilation))]
+            case Window(): return [self.windowed(xs[0], op, {**r, op.into.name: self.number(op.into.size)})]
             case Gather(name): return [self.gathered(name, xs, n.ins)]
             case Sort() | Fold() | Scatter():
                 if any(x.reads for x in xs): raise Unreadable("the positions depend on the data")
@@ -219,9 +219,10 @@ class Reading:
         mask, p, q = xs
         if not isinstance(mask.known, tuple):
             return Seen(tuple(read for x in xs for read in self.settled(x).reads))
-        if mask.known == TRUE: return p
-        if mask.known == FALSE: return q
         told = Indicator(mask.known) if (p.known, q.known) == (Line((), 1), Line((), 0)) else None
+        if mask.known in (TRUE, FALSE):
+            x = p if mask.known == TRUE else q
+            return x if told is None else replace(x, known=told)
         for x, other, cases in ((p, q, mask.known), (q, p, None)):
             if other.live != FALSE: continue
             cases = affine.negated(mask.known, r) if cases is None else cases
@@ -282,15 +283,16 @@ class Reading:
         if x.empty == "minus" or not x.reads and live != FALSE: live = affine.both(live, TRUE, r)
         return Seen(tuple(reads), live, x.empty, told)
 
-    def windowed(self, x: Seen, axis: str, r, into: str, left: Size, dilation: Size) -> Seen:
+    def windowed(self, x: Seen, op: Window, r) -> Seen:
+        axis, dilation = op.axis, self.number(op.dilation)
         for q in x.reads:
             if axis in q.line.axes and not (q.line == along(axis) and q.size is not None and same(q.size, r[axis])):
                 raise Unreadable("a window of a window")
-        line = along(axis).plus(along(into), dilation).moved(tidy(-left * dilation))
+        line = along(axis).plus(along(op.into.name), dilation).moved(tidy(-self.number(op.left) * dilation))
         out, there = self.put(x, axis, line), inside(line, r[axis])
-        told = tuple(case | there for case in out.known) if isinstance(out.known, tuple) else None
+        told = affine.union([case | there for case in out.known], r) if isinstance(out.known, tuple) else None
         if x.live != TRUE and x.empty == "minus": raise Unreadable("a window of a masked value")
-        return Seen(out.reads, tuple(case | there for case in out.live), "zero", told)
+        return Seen(out.reads, affine.union([case | there for case in out.live], r), "zero", told)
 
     def joined(self, name: str, xs: list[Seen], ins: Sequence[Value], out: Value) -> Seen:
         xs = [self.settled(x) for x in xs]

@@ -14,6 +14,7 @@ def shift_right(b: Builder, x: Stream) -> Stream:
     """Position t holds what position t − 1 held; symbol 0 (or a zero vector) stands first. For decoders that are given their
     target. Movement only; it has no row in the table."""
     n = sequence(x.value).name
-    # what stands first exists always: the mask is shifted by its holes
-    mask = None if x.mask is None else b.map("not", shifted(b, b.map("not", x.mask), n))
+    # what stands first exists always
+    first = b.map("eq", b.position(sequence(x.value)), 0)
+    mask = None if x.mask is None else b.map("or", shifted(b, x.mask, n), first)
     return Stream(shifted(b, x.value, n), mask, x.rotary)
