@@ -77,7 +77,7 @@ class Dims:
     def number(self, e) -> float | Int:
         """A number that need not be whole."""
         known = self.sizes.value(e)
-        if known is not None: return int(known) if abs(known) < 2**62 and int(known) == known else float(known)
+        if known is not None: return int(known) if -2**62 < known < 2**62 and int(known) == known else float(known)
         e = self.sizes.resolve(e)
         if e.is_integer: return self(e)
         try: top, bottom = self.fraction(e)

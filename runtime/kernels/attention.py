@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from plait.compiler.emission import KernelCall
 from plait.compiler.graph import Graph
-from plait.compiler.lower import KernelCall
 from plait.compiler.prims import Random
 from plait.compiler.tensors import LOW, scramble
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.compiler.lower import KernelCall
+from plait.compiler.emission import KernelCall
 
 
 def softmax(call: KernelCall) -> Callable:
@@ -71,6 +71,6 @@ def cross_entropy(call: KernelCall) -> Callable:
     def run(logits: Tensor, target: Tensor, counts: Tensor) -> Tensor:
         wanted = torch.where(there(counts), to(target).clamp(min=0), -100)
         x = into(logits)
-        loss = F.cross_entropy(x.reshape(-1, x.shape[-1]), wanted.reshape(-1), reduction="none", label_smoothing=smoothing, ignore_index=-100)
+        loss = F.cross_entropy(x.reshape(-1, x.shape[-1]), wanted.reshape(-1), ignore_index=-100, reduction="none", label_smoothing=smoothing)
         return loss.view(wanted.shape)
     return run

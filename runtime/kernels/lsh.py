@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from plait.compiler.emission import KernelCall
 from plait.compiler.inverse import choose
-from plait.compiler.lower import KernelCall
 from plait.compiler.tensors import mix, random
 from plait.runtime.kernels import lsh_pieces as pieces
 from plait.runtime.kernels.lsh_pieces import FAR
@@ -91,7 +91,8 @@ def sort(bucket: Tensor, count: int, chunk: int, mask: Tensor | None, within: bo
     padded = F.pad(bucket, (0, total - n), value=count + 1).reshape(lists, total)
     number = torch.arange(lists, device=device)[:, None]
     # One flat stable sort for all lists: the list is the leading digit.
-    perm = (torch.sort((padded + number * (count + 2)).reshape(-1), stable=True)[1].view(lists, total) - number * total).view(rounds, b, h, total)
+    perm = torch.sort((padded + number * (count + 2)).reshape(-1), stable=True)[1].view(lists, total) - number * total
+    perm = perm.view(rounds, b, h, total)
     sequence = torch.arange(b * h, device=device).view(1, b, h, 1)
     at = (sequence // h * n + perm) * h + sequence % h
     at = torch.where(perm < n, at, rows).view(rounds, -1)
@@ -231,7 +232,8 @@ class Attend(torch.autograd.Function):
                 g = torch.index_select(grad, 0, to.clamp(max=count - 1), out=around[:s.c * m]).view(s.c, m, -1)
                 raw, slope = torch.bmm(q, keys.transpose(1, 2), out=scores[:s.c]), torch.bmm(g, values.transpose(1, 2), out=slopes[:s.c])
                 fn = how.run(pieces.slopes, qv, len(s.codes), how.within, how.causal)
-                fn(raw, slope, s.inverse, s.codes, s.seen, s.at, total.index_select(0, to), delta.index_select(0, to), m, how.within, how.causal)
+                of_row = (t.index_select(0, to) for t in (total, delta))
+                fn(raw, slope, s.inverse, s.codes, s.seen, s.at, *of_row, m, how.within, how.causal)
                 dq, dk = torch.bmm(slope, keys, out=dq_[:s.c]), torch.bmm(slope.transpose(1, 2), q, out=dk_[:s.c])
                 Attend.spread(s, raw, dq, dk, g, by_place)
             at = place[r] + m

@@ -23,7 +23,7 @@ def compiled(fn: Callable, really: bool, *key) -> Callable:
 def _compiled(fn: Callable, key: tuple) -> Callable:
     """One compiled function a key. A copy of the code gives each a cache of its own: shared by all keys, it would hit the limit of
     recompiles."""
-    alone = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__)                     # type: ignore[attr-defined]
+    alone = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__)
     return torch.compile(alone, dynamic=True, backend=segments.BACKEND)
 
 
@@ -60,8 +60,8 @@ def softmax(s: Tensor, inverse: Tensor, codes: list[Tensor], seen: list[Tensor],
     return p, top.view(-1), p.sum(-1).view(-1)
 
 
-def slopes(s: Tensor, dp: Tensor, inverse: Tensor, codes: list[Tensor], seen: list[Tensor], at: Tensor, total: Tensor, delta: Tensor, m: int,
-           within: bool, causal: bool) -> None:
+def slopes(s: Tensor, dp: Tensor, inverse: Tensor, codes: list[Tensor], seen: list[Tensor], at: Tensor, total: Tensor, delta: Tensor,
+           m: int, within: bool, causal: bool) -> None:
     """In place: s becomes the weights, dp the gradient of the raw products."""
     c = s.shape[0]
     k = inverse.unfold(0, 2 * m, m).unsqueeze(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from plait.compiler.lower import KernelCall
+from plait.compiler.emission import KernelCall
 
 
 def _recurrent(call: KernelCall, library: Callable, states: int) -> Callable:
@@ -32,13 +32,13 @@ def _recurrent(call: KernelCall, library: Callable, states: int) -> Callable:
 
 
 def rnn(call: KernelCall) -> Callable:
-    library = {"tanh": torch._VF.rnn_tanh, "relu": torch._VF.rnn_relu}[call.region.arg("nonlinearity", "tanh")]     # type: ignore[attr-defined]
+    library = {"tanh": torch._VF.rnn_tanh, "relu": torch._VF.rnn_relu}[call.region.arg("nonlinearity", "tanh")]
     return _recurrent(call, library, 1)
 
 
 def lstm(call: KernelCall) -> Callable:
-    return _recurrent(call, torch._VF.lstm, 2)                          # type: ignore[attr-defined]
+    return _recurrent(call, torch._VF.lstm, 2)
 
 
 def gru(call: KernelCall) -> Callable:
-    return _recurrent(call, torch._VF.gru, 1)                           # type: ignore[attr-defined]
+    return _recurrent(call, torch._VF.gru, 1)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
+
 from plait.compiler.expand import expand, open_file
 from plait.compiler.kernels import KERNELS
 from plait.compiler.program import Program
 from plait.dsl.parser import parse
 from plait.runtime.module import Module
-from torch import Tensor
 
 torch.set_num_threads(1)
 BODIES = {k.region: "body" for k in KERNELS}

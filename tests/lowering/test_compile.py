@@ -4,9 +4,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch._dynamo
+from torch._dynamo.utils import counters
+
 from plait.compiler import segments
 from plait.runtime.kernels import lsh_pieces
-from torch._dynamo.utils import counters
 
 BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.2) { feed_forward(12, activation = gelu) }"
 

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+
 from plait.compiler.claim import claim
 from plait.compiler.kernels import KERNELS, Target
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from plait.compiler import inverse
 from plait.compiler.claim import claim
 from plait.compiler.kernels import Target
