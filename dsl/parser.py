@@ -53,6 +53,7 @@ def _result(tree: Any, out: Diagnostics) -> Any:
     if out.found:
         found = sorted(out.found, key=lambda d: d.span.start if d.span else 0)
         raise PlaitError(*found[:LIMIT])
+    assert tree is not None, "a text was given up without a word"
     return tree
 
 
@@ -188,9 +189,9 @@ class Parser:
 
     def recover(self) -> bool:
         """Reports the token that does not fit and makes the next step possible. False where nothing is left to do."""
-        if self.at == self.lost and self.tokens[self.at].type != "$END":
+        if self.at == self.lost:
             self.at += 1  # it fits nowhere: nothing new is to be said about it
-            return True
+            return self.at < len(self.tokens)
         if mend(self):
             return True
         if not self.give_up():
