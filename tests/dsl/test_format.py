@@ -1,6 +1,5 @@
 """`plait fmt`: what it owns and what it keeps."""
 import pytest
-
 from plait.dsl.errors import PlaitError
 from plait.dsl.printer import format
 

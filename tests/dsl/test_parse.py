@@ -2,7 +2,6 @@
 from fractions import Fraction
 
 import pytest
-
 from plait.dsl.errors import PlaitError, Source, Span
 from plait.dsl.parser import parse, parse_expression, parse_override
 from plait.dsl.printer import expression
@@ -276,5 +275,6 @@ def test_every_node_lies_inside_its_parent():
             for child in node:
                 walk(child, inside)
 
-    text = "plait 1\nmodel m { input x: tokens[n] of V padded\n y = x { repeat L as i { conv(d, 2^i); p { a: { gelu(1, b = -2) } } } }\n output y: [n] }\n"
+    text = "plait 1\nmodel m { input x: tokens[n] of V padded\n"
+    text += " y = x { repeat L as i { conv(d, 2^i); p { a: { gelu(1, b = -2) } } } }\n output y: [n] }\n"
     walk(parse(text).items, Span(0, len(text), Source("", text)))

@@ -12,7 +12,8 @@ def span(source, text, nth=0):
 def test_the_place_the_notes_the_numbers_and_the_help():
     lines = ["plait 1", *[""] * 7, "  h = 12", *[""] * 20, "        lsh_attention(heads = h, causal = true)"]
     source = Source("reformer.plait", "\n".join(lines))
-    found = Diagnostic("E0301", "attention splits the stream width evenly over its heads", span(source, "h,"), (Note(span(source, "h = 12")),),
+    found = Diagnostic("E0301", "attention splits the stream width evenly over its heads", span(source, "h,"),
+                       (Note(span(source, "h = 12")),),
                        "d / h = 1024 / 12 leaves 4", "h = 8 or 16; or d = 1020 or 1032")
     assert render(found) == """\
 error[E0301]: attention splits the stream width evenly over its heads

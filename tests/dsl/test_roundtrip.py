@@ -3,7 +3,6 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from plait.dsl.errors import Source, Span
 from plait.dsl.lexer import KEYWORDS, Diagnostics, scan
 from plait.dsl.numerals import read
@@ -51,7 +50,8 @@ from plait.dsl.spec import (
 AT = Span(0, 0, Source("", ""))
 names = st.sampled_from(["a", "d", "n", "heads", "x_1", "_y", "K", "true"])
 words = st.one_of(names, st.sampled_from(sorted(KEYWORDS)))    # an argument or a setting may be called like a word of the language
-texts = st.text(st.one_of(st.sampled_from('\\"\n\tn#;{'), st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffd")), max_size=8)
+texts = st.text(st.one_of(st.sampled_from('\\"\n\tn#;{'),
+                          st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffd")), max_size=8)
 numbers = st.sampled_from(["0", "7", "512", "0.1", "1e-3", "64Ki", "37k", "1.5k", "2M", "1Gi"]).map(lambda t: Number(read(t)[0], t, AT))
 sizes = st.sampled_from(["1KiB", "16GiB"]).map(lambda t: Bytes(read(t)[0], t, AT))
 OPERATORS = ["+", "-", "*", "/", "%", "^", "==", "!=", "<", "<=", ">", ">=", "and", "or"]

@@ -1,6 +1,5 @@
 """Names that a person may have meant."""
 import pytest
-
 from plait.dsl.suggest import ALIASES, suggest
 
 DIMS = ["V", "n", "d", "h", "f", "L", "c"]
@@ -10,7 +9,8 @@ ARGUMENTS = ["heads", "causal", "keys", "window", "kv_heads", "head_width", "dro
 
 
 @pytest.mark.parametrize("name, candidates, best", [
-    ("dff", DIMS, "f"), ("d_ff", DIMS, "f"), ("d_model", DIMS, "d"), ("hidden_size", DIMS, "d"), ("n_embd", DIMS, "d"), ("block_size", DIMS, "n"),
+    ("dff", DIMS, "f"), ("d_ff", DIMS, "f"), ("d_model", DIMS, "d"), ("hidden_size", DIMS, "d"),
+    ("n_embd", DIMS, "d"), ("block_size", DIMS, "n"),
     ("vocab_size", DIMS, "V"), ("n_layer", DIMS, "L"), ("D", DIMS, "d"),
     ("attnetion", LAYERS, "attention"), ("layernorm", LAYERS, "layer_norm"), ("Linear", LAYERS, "linear"), ("dropuot", LAYERS, "dropout"),
     ("ffn", LAYERS, "feed_forward"), ("lsh_atention", LAYERS, "lsh_attention"), ("embedd", LAYERS, "embed"),
