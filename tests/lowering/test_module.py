@@ -1,0 +1,129 @@
+"""A module's names, inputs, modes and copies."""
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from plait.compiler.claim import claim
+from plait.compiler.kernels import Target
+from plait.compiler.passes.evaluation import evaluation
+from plait.dsl.errors import PlaitError
+from plait.runtime.module import Module
+
+TOKENS = dict(kind="tokens[n] of V", out="[n, V]", V=11, share="share tok = embedding(V, d)")
+CHAIN = "embed(tok); repeat 2 { residual { attention(heads = 2, causal = true) }; repeat 2 { linear(8) } }; unembed(tok)"
+
+
+def test_names_are_the_places_in_the_spec(kit):
+    m = kit.module(CHAIN, **TOKENS)
+    names = [*m.state_dict()]
+    assert names[0] == "tok" and names.count("tok") == 1                       # shared, so once
+    for i in (0, 1):
+        assert f"y.1.{i}.0.norm.scale" in names and f"y.1.{i}.0.0.query" in names
+        assert {f"y.1.{i}.1.{j}.0.weight" for j in (0, 1)} <= set(names)       # a repeat in a repeat
+    assert [*dict(m.named_parameters())] == names
+
+
+def test_starts_as_said(kit):
+    m = kit.module("linear(64, bias = false); layer_norm", out="[n, 64]", d=100)
+    weight = m.state_dict()["y.0.weight"]
+    assert weight.abs().max() <= 0.1 and abs(weight.std() - 0.1 / 3**0.5) < 2e-3           # uniform on ±1/√100
+    assert (m.state_dict()["y.1.scale"] == 1).all()
+    again = kit.module("linear(64, bias = false); layer_norm", out="[n, 64]", d=100)
+    assert all(torch.equal(a, b) for a, b in zip(m.parameters(), again.parameters()))
+
+
+def test_state_goes_there_and_back(kit):
+    m, other = kit.module(CHAIN, **TOKENS), kit.module(CHAIN, **TOKENS)
+    for q in m.parameters(): q.data.normal_()
+    other.load_state_dict(m.state_dict())
+    x = torch.randint(0, 11, (2, 7))
+    twin = copy.deepcopy(m)
+    assert torch.equal(m(x), other(x)) and torch.equal(m(x), twin(x)) and twin.program is m.program
+    twin.to(torch.float32)
+    assert twin(x).dtype == torch.float32 and m(x).dtype == torch.float64
+    half = copy.deepcopy(m).to(torch.bfloat16)
+    assert half(x).dtype == torch.bfloat16
+
+
+def test_a_stream_called_like_a_method(kit):
+    from plait.compiler.expand import expand, open_file
+    from plait.dsl.parser import parse
+    text = "plait 1\ndims {\n n = 3\n d = 4\n}\nmodel m {\n input x: stream[n, d]\n loss = x { linear(d) }\n output loss: [n, d]\n}\n"
+    m = Module(expand(open_file(parse(text)), "m"), compile=False)
+    assert [*m.state_dict()] == ["loss.0.weight", "loss.0.bias"] and m(torch.randn(1, 3, 4)).shape == (1, 3, 4)
+
+
+def test_training_draws_a_key_and_evaluation_does_not(kit):
+    m = kit.module("linear(8); dropout(0.5); lsh_attention(heads = 2, chunk = 4)")
+    x = torch.randn(2, 7, 8, dtype=torch.float64)
+    torch.manual_seed(1)
+    a, b = m(x), m(x)
+    torch.manual_seed(1)
+    assert torch.equal(a, m(x)) and not torch.equal(a, b)
+    m.eval()
+    state = torch.get_rng_state()
+    assert torch.equal(m(x), m(x)) and torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("chain", ["attention(heads = 2, dropout = 0.4)", "attention(heads = 2, window = 3, dropout = 0.4)", "residual(dropout = 0.5) { linear(8) }",
+                                   "lsh_attention(heads = 2, chunk = 4, dropout = 0.4)", "repeat 2 { dropout(0.1); linear(8); dropout(0.3) }",
+                                   "reversible(repeat = 2) { a: { linear(8); dropout(0.5) }; b: { attention(heads = 2, dropout = 0.5) } }"])
+def test_evaluation_is_the_model_without_dropout(kit, chain):
+    m = kit.module(chain, n=8)
+    import re
+    plain = kit.module(re.sub(r"dropout = [0-9.]+", "dropout = 0", re.sub(r"dropout\([0-9.]+\);?", "", chain)), n=8)
+    # the same parameters, and where the keys are told apart by number (LSH) the same choices: one dropout fewer, so a forced body
+    m.eval(), plain.eval()
+    graph = evaluation(m.program.graph, m.program.sizes)
+    assert not any(getattr(n.op, "name", "") == "dropout" for n in graph.walk())
+    assert all(not n.op.arg("dropout") for n in graph.walk() if hasattr(n.op, "arg"))
+    claim(graph, Target())
+    for n, q in m.state_dict().items(): assert torch.equal(q, dict(zip(m.state_dict(), plain.state_dict().values()))[n])
+    x = torch.randn(2, 8, 8, dtype=torch.float64)
+    if "lsh" not in chain: assert torch.allclose(m(x), plain(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("call, code, words", [
+    (lambda m: m(), "E0602", "x is missing"),
+    (lambda m: m(torch.zeros(2, 7, dtype=torch.long), torch.zeros(2, 7)), "E0602", "was given 2 inputs"),
+    (lambda m: m(y=torch.zeros(2, 7, dtype=torch.long)), "E0602", "no input y"),
+    (lambda m: m(torch.zeros(2, 7, dtype=torch.long), x=torch.zeros(2, 7, dtype=torch.long)), "E0602", "twice"),
+    (lambda m: m([1, 2]), "E0603", "list"),
+    (lambda m: m(torch.zeros(2, 7)), "E0603", "integers"),
+    (lambda m: m(torch.full((2, 7), 11)), "E0604", "11"),
+    (lambda m: m(torch.full((2, 7), -1)), "E0604", "-1"),
+    (lambda m: m(torch.zeros(2, 8, dtype=torch.long)), "E0605", "(2, 8)"),
+    (lambda m: m(torch.zeros(7, dtype=torch.long)), "E0605", "(7,)"),
+    (lambda m: m.loss(torch.zeros(2, 7, dtype=torch.long)), "E0601", "no loss"),
+])
+def test_inputs_that_do_not_fit(kit, call, code, words):
+    with pytest.raises(PlaitError) as found: call(kit.module(CHAIN, **TOKENS))
+    (d,) = found.value.diagnostics
+    assert d.code == code and words in d.message
+
+
+def test_padding(kit):
+    how = {**TOKENS, "padded": True}
+    m = kit.module("embed(tok); attention(heads = 2); lstm(8); unembed(tok)", **how)
+    x = torch.randint(0, 11, (2, 7))
+    short = x.clone()
+    short[0, 4:] = -1
+    by_sign, by_mask = m(short), m(short, x_mask=short >= 0)
+    other = torch.where(short < 0, 5, short)
+    assert torch.equal(by_sign, by_mask) and torch.allclose(m(other, x_mask=short >= 0)[0, :4], by_sign[0, :4])
+    alone = kit.module("embed(tok); attention(heads = 2); lstm(8); unembed(tok)", **{**how, "n": 4})
+    assert torch.allclose(alone(x[:1, :4]), by_sign[:1, :4])
+    with pytest.raises(PlaitError): m(x, x_mask=torch.ones(2, 7))
+
+
+def test_losses_and_scores(kit):
+    m = kit.module(CHAIN, loss="cross_entropy(y, next(x))", **TOKENS)
+    x = torch.randint(0, 11, (3, 8))
+    mean, total, count = m.losses(x)
+    logits = m(x[:, :-1])
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten(), reduction="none")
+    assert torch.allclose(total, each.sum()) and count == 21 and torch.allclose(mean, total / 21) and torch.equal(m.loss(x), mean)
+    total, count, correct = m.score(x)
+    assert torch.allclose(total, each.sum()) and count == 21 and correct == (logits.argmax(-1) == x[:, 1:]).sum()
