@@ -10,7 +10,8 @@ from plait.dsl.lexer import FOREIGN, KEYWORDS, SIGNS
 from plait.dsl.parser import parse, parse_expression, parse_override
 from plait.dsl.spec import Spec
 
-PIECES = [*sorted(KEYWORDS), *SIGNS, *FOREIGN, *"dnhfLV", "gelu", "64Ki", "64K", "1e-3", '"x"', "'x'", '"', "\n", "\n  ", "#c\n", "“x”", "//", "λ", "@"]
+PIECES = [*sorted(KEYWORDS), *SIGNS, *FOREIGN, *"dnhfLV", "gelu", "64Ki", "64K", "1e-3", '"x"', "'x'", '"',
+          "\n", "\n  ", "#c\n", "“x”", "//", "λ", "@"]
 many = settings(max_examples=300, deadline=None, derandomize=True)
 
 
