@@ -1,1 +1,15 @@
-"""The front door."""
+"""plait: a compiler for sequence models. A text file becomes a derived cost table and a trained PyTorch model.
+
+    import plait
+    spec = plait.load("specs/table1.plait")
+    print(spec.table())                                   # derived, without torch
+    model = plait.compile("specs/shakespeare.plait")      # a torch.nn.Module
+"""
+from __future__ import annotations
+
+from plait.api import Spec, compile, load, train
+from plait.dsl.errors import PlaitError
+from plait.render import Table
+
+__all__ = ["PlaitError", "Spec", "Table", "compile", "load", "train"]
+__version__ = "0.1.0"

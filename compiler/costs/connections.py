@@ -15,11 +15,13 @@ from plait.compiler.costs.affine import Size, greater, smaller, sure, tidy
 
 @dataclass(frozen=True)
 class Band:
-    """Output i reads inputs j with i − j in {lo, lo + step, …, hi}; None: unbounded."""
+    """Output i reads inputs j with i − j in {lo, lo + step, …, hi}; None: unbounded. `window`: it is as wide as an axis that could
+    be longer; what is narrow otherwise is so by a mask."""
     lo: Size | None
     hi: Size | None
     step: Size = 1
     weight: int = 1
+    window: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ class Upto:
 
 @dataclass(frozen=True)
 class Token:
-    """The state number `k` of the loop that is being read at a depth of nesting."""
-    depth: int
+    """State `k` of the loop of that number, while it is being read."""
+    loop: int
     k: int
 
 
@@ -94,7 +96,7 @@ class System:
     """State `which` of a loop after `times` trips: `outs` are the states after a trip, over tokens and what lies around."""
     starts: tuple[Base, ...]
     outs: tuple[Base, ...]
-    depth: int
+    loop: int
     times: Size
     index: sp.Symbol | None
     which: int
@@ -163,7 +165,10 @@ def _union(p: Chain, q: Chain) -> Chain | None:
     if (f.step, g.step, f.weight) != (1, 1, g.weight) or not (meets(f.hi, g.lo) and meets(g.hi, f.lo)): return None
     lo = None if f.lo is None or g.lo is None else smaller(f.lo, g.lo)
     hi = None if f.hi is None or g.hi is None else greater(f.hi, g.hi)
-    return (Band(lo, hi, 1, f.weight),) if not any(isinstance(e, sp.Max | sp.Min) for e in (lo, hi)) else None
+    if any(isinstance(e, sp.Max | sp.Min) for e in (lo, hi)): return None
+    for e in (f, g):                              # an end that a mask set must not be taken for one that grows
+        if f.window != g.window and not e.window and (lo not in (None, 0) and lo == e.lo or hi not in (None, 0) and hi == e.hi): return None
+    return (Band(lo, hi, 1, f.weight, f.window or g.window),)
 
 
 # ---- dominance: a cheap and sufficient test ------------------------------------------------------------------------------
@@ -195,7 +200,8 @@ def _span(chain: Chain, inner: bool) -> tuple | None:
     price: Size = 0
     for f in chain:
         match f:
-            case Band(lo, hi, step, weight):
+            case Band(lo, hi, step, weight, window):
+                if inner and not window and not {lo, hi} <= {None, 0}: return None         # a wider window would reach beyond
                 if inner and (step != 1 or not (lo is None or sure(-lo)) or not (hi is None or sure(hi))): return None
                 if not inner and step != 1 and not (lo is not None and hi is not None and sure(step)): return None
                 ahead = None if ahead is None or lo is None else tidy(ahead - lo)
@@ -220,20 +226,26 @@ def _span(chain: Chain, inner: bool) -> tuple | None:
 
 
 # ---- loops ---------------------------------------------------------------------------------------------------------------
-def copies(starts: tuple[Base, ...], outs: tuple[Base, ...], depth: int, times: Size, index: sp.Symbol | None,
+def copies(starts: tuple[Base, ...], outs: tuple[Base, ...], loop: int, times: Size, index: sp.Symbol | None,
            joint: Base | None) -> list[Base]:
     """The states after `times` trips. `joint`: what a trip makes of one state given to all, if it gives the same to all."""
-    if len(outs) == 1:
-        mine = dict(outs[0]).get(Token(depth, 0))
-        around = tuple((r, c) for r, c in outs[0] if r != Token(depth, 0))
+    if len(outs) == 1 and not hangs(outs[0], loop, inside=True):
+        mine = dict(outs[0]).get(Token(loop, 0))
+        around = tuple((r, c) for r, c in outs[0] if r != Token(loop, 0))
         if mine is None and not _indexed(around, index): return [around]
         if mine is not None and not around: return [then(starts[0], *_power(mine, times, index))]
         if mine is not None and not _indexed(outs[0], index):
             late = tuple((r, choice([c, (*c, *mine)]) if dominates(c, (*c, *mine)) else (*c, Upto(mine, times - 1))) for r, c in around)
             return [either([then(starts[0], *_power(mine, times, index)), late])]
-    elif joint is not None and len(set(starts)) == 1 and [r for r, _ in joint] == [Token(depth, 0)]:
+    elif joint is not None and len(set(starts)) == 1 and [r for r, _ in joint] == [Token(loop, 0)]:
         return [then(starts[0], *_power(joint[0][1], times, index))] * len(outs)
-    return [((System(starts, outs, depth, times, index, k), ()),) for k in range(len(outs))]
+    return [((System(starts, outs, loop, times, index, k), ()),) for k in range(len(outs))]
+
+
+def hangs(base: Base, loop: int, inside: bool = False) -> bool:
+    """Does a base read a state of a loop? `inside`: within the loops that it reads, only."""
+    return any(isinstance(root, System) and any(hangs(b, loop) for b in (*root.starts, *root.outs))
+               or isinstance(root, Token) and root.loop == loop and not inside for root, _ in base)
 
 
 def _indexed(base: Base, index: sp.Symbol | None) -> bool:

@@ -37,7 +37,8 @@ def side(chain: Chain, right: bool) -> Side:
 
 def _factor(f: Factor, right: bool) -> Side:
     match f:
-        case Band(lo, hi, step, weight):
+        case Band(lo, hi, step, weight, window):
+            if not window and not {lo, hi} <= {None, 0}: raise NoForm("a mask that is narrow itself")
             far = (oo if hi is None else sp.sympify(hi)) if right else (oo if lo is None else -sp.sympify(lo))
             if step != 1 and far != 0: raise NoForm("a dilated window outside a contiguous group")
             if far != oo and not sure(tidy(far)): raise NoForm("a window without its own place")

@@ -104,8 +104,8 @@ class Engine:
         lo, hi = (None if e is None else self.number(e) for e in (f.lo, f.hi))
         step = self.number(f.step)
         if lo is not None and hi is not None and lo > hi: return np.full_like(h, FAR)
-        if self.how == "allowed" and lo is not None and hi is not None and (lo, hi) != (0, 0):
-            lo, hi, step = (None if lo < 0 else lo), (None if hi > 0 else hi), 1
+        if self.how == "allowed" and f.window:
+            lo, hi, step = (None if lo is None or lo < 0 else lo), (None if hi is None or hi > 0 else hi), 1
         elif self.how == "ahead": lo = 0 if lo is None else lo if lo >= 0 else lo % step
         elif self.how == "back": hi = 0 if hi is None else hi if hi <= 0 else -(-hi % step)
         if lo is not None and hi is not None and lo > hi: return np.full_like(h, FAR)
@@ -117,11 +117,11 @@ class Engine:
             states = [self.base(b, env) for b in s.starts]
             for i in range(self.number(s.times)):
                 if s.index is not None: self.at[s.index] = i
-                inner = {**env, **{Token(s.depth, k): h for k, h in enumerate(states)}}
+                inner = {**env, **{Token(s.loop, k): h for k, h in enumerate(states)}}
                 last, states = states, [self.base(b, inner) for b in s.outs]
                 if s.index is None and all(np.array_equal(p, q) for p, q in zip(states, last)): break
-            self.solved[key] = states
-        return self.solved[key][s.which]
+            self.solved[key] = states, list(env.values())          # kept, so that an id stays what it was
+        return self.solved[key][0][s.which]
 
 
 def _weighed(h: np.ndarray, weight: int) -> np.ndarray:

@@ -68,8 +68,8 @@ def _system(s: System, env: Mapping[Root, Extent]) -> Extent | None:
     """A side that still grows after a few trips is unbounded."""
     states = [extent(b, env) for b in s.starts]
     for trip in range(2 * len(states) + 2):
-        inner = {**env, **{Token(s.depth, k): e for k, e in enumerate(states) if e is not None}}
-        seen = [extent(tuple((r, c) for r, c in b if not (isinstance(r, Token) and r.depth == s.depth and r not in inner)), inner) for b in s.outs]
+        inner = {**env, **{Token(s.loop, k): e for k, e in enumerate(states) if e is not None}}
+        seen = [extent(tuple((r, c) for r, c in b if not (isinstance(r, Token) and r.loop == s.loop and r not in inner)), inner) for b in s.outs]
         if seen == states: break
         if trip >= len(states):
             seen = [p if q is None or p is None else (p[0] if p[0] == q[0] else None, p[1] if p[1] == q[1] else None) for p, q in zip(seen, states)]

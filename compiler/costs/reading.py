@@ -16,7 +16,7 @@ import sympy as sp
 from plait.compiler.axis import POSITIONAL, Axis
 from plait.compiler.costs import affine
 from plait.compiler.costs.affine import FALSE, TRUE, Cases, Line, Size, Unreadable, along, inside, same, tidy
-from plait.compiler.costs.connections import START, STEP, All, At, Band, Base, Clip, Scan, Shift, Spread, Token, copies, either, then
+from plait.compiler.costs.connections import START, STEP, At, Band, Base, Clip, Scan, Shift, Spread, Token, copies, either, hangs, then
 from plait.compiler.costs.masks import Count, Indicator, Known, known, reduced
 from plait.compiler.costs.sums import Read, through
 from plait.compiler.graph import Graph, Node, Value
@@ -70,7 +70,7 @@ class Reading:
     def __init__(self, sizes: Sizes, bound: bool, watch: Callable[[Node, list[Seen], list[Seen], Reading], None] | None = None):
         self.sizes, self.bound, self.watch = sizes, bound, watch
         self.hidden: dict[str, Size] = {}         # axes of the loops around, along which a slice still stands
-        self.depth, self.assumed = 0, False
+        self.loops, self.assumed = 0, False
 
     def number(self, e) -> Size:
         e = sp.sympify(e)
@@ -329,11 +329,12 @@ class Reading:
 
     @contextmanager
     def inside(self, axis: Axis | None):
+        """A loop's body; gives the loop a number of its own, by which its states are known."""
         before = self.hidden
-        self.depth += 1
+        self.loops += 1
         if axis is not None: self.hidden = {**before, axis.name: self.number(axis.size)}
-        try: yield self.depth
-        finally: self.hidden, self.depth = before, self.depth - 1
+        try: yield self.loops
+        finally: self.hidden = before
 
     def pieces(self, op: Loop, xs: list[Seen]) -> list[Seen]:
         """Pieces of a split axis: the line keeps the piece. Along copies there are no positions to keep."""
@@ -345,10 +346,10 @@ class Reading:
         c, a, size = op.carried, op.axis, self.number(op.axis.size)
         if any(self.settled(x).reads for x in xs[:c]): raise Unreadable("a recurrence whose first state comes from the source")
         if any(v.has(a.name) for v in op.body.ins): raise Unreadable("a scan step that sees the whole sequence")
-        with self.inside(a) as depth:
-            states = [Seen((Read(((Token(depth, k), ()),), along(a.name), size),)) for k in range(c)]
+        with self.inside(a) as loop:
+            states = [Seen((Read(((Token(loop, k), ()),), along(a.name), size),)) for k in range(c)]
             outs = [self.settled(x) for x in self.graph(op.body, [*states, *xs[c:]])]
-        parts = [self._parts(x, depth, a) for x in outs]
+        parts = [self._parts(x, loop, a) for x in outs]
         fed = {ext for tokens, ext in parts[:c] if tokens}
         if len(fed) > 1 or any(ext and not tokens for tokens, ext in parts[:c]): raise Unreadable("states that read different inputs")
         ext = fed.pop() if fed else ()
@@ -360,21 +361,21 @@ class Reading:
             stacks.append(x if not tokens else Seen((Read(either([b for b in bases if b]), along(a.name), size),)) if any(bases) else NOTHING)
         return [last] * c + stacks
 
-    def _parts(self, x: Seen, depth: int, a: Axis) -> tuple[bool, Base]:
+    def _parts(self, x: Seen, loop: int, a: Axis) -> tuple[bool, Base]:
         """Does it hang on a state; and what it reads beside, along the sequence."""
         base = self.at(x.reads, a).base if x.reads else ()
-        mine = [chain for root, chain in base if isinstance(root, Token) and root.depth == depth]
-        if any(mine): raise Unreadable("a sum over positions inside a scan step")
-        return bool(mine), tuple((root, chain) for root, chain in base if not (isinstance(root, Token) and root.depth == depth))
+        mine = [chain for root, chain in base if isinstance(root, Token) and root.loop == loop]
+        if any(mine) or hangs(base, loop, inside=True): raise Unreadable("a sum over positions inside a scan step")
+        return bool(mine), tuple((root, chain) for root, chain in base if not (isinstance(root, Token) and root.loop == loop))
 
     def repeated(self, op: Loop, xs: list[Seen]) -> list[Seen]:
         """Copies: a trip read once, on tokens for the states; then the term of all trips."""
         c, body = op.carried, op.body
         if any(x.reads for x in xs[c:c + op.sliced]): raise Unreadable("copies that are told apart by the source")
         starts = tuple(self.base(x, v)[0] for x, v in zip(xs, body.ins))[:c]
-        with self.inside(None) as depth:
+        with self.inside(None) as loop:
             def trip(numbers: Sequence[int]) -> tuple[Base, ...]:
-                tokens = [self.token(v, Token(depth, k)) for v, k in zip(body.ins, numbers)]
+                tokens = [self.token(v, Token(loop, k)) for v, k in zip(body.ins, numbers)]
                 outs = self.graph(body, [*tokens, *xs[c:]])
                 if any(x.reads for x in outs[c:]): raise Unreadable("values of all copies side by side")
                 return tuple(self.base(x, v)[0] for x, v in zip(outs, body.outs[:c]))
@@ -383,7 +384,7 @@ class Reading:
             if c > 1 and len(set(starts)) == 1:
                 alike = set(trip([0] * c))
                 joint = alike.pop() if len(alike) == 1 else None
-        ends = copies(starts, outs, depth, self.number(op.axis.size), op.index, joint)
+        ends = copies(starts, outs, loop, self.number(op.axis.size), op.index, joint)
         return [self.standing(v, b) for v, b in zip(body.outs, ends)] + [NOTHING] * (len(body.outs) - c)
 
     def token(self, v: Value, t: Token) -> Seen:

@@ -66,7 +66,7 @@ def _neighbours(q: Read, a: str, other: Line, about: list[Line], r: Ranges) -> R
         base = then(base, Clip(lo, hi))
     ends = [tidy(-q.line.const - step * last), tidy(-q.line.const - step * first)]
     if not sure(step): ends.reverse()
-    return Read(then(base, Band(ends[0], ends[1], step if sure(step) else tidy(-step))), along(t), size)
+    return Read(then(base, Band(ends[0], ends[1], step if sure(step) else tidy(-step), window=True)), along(t), size)
 
 
 def _others(q: Read, a: str, about: list[Line], r: Ranges, rows: tuple[str, Size, Size] | None) -> Read | None:

@@ -1,0 +1,78 @@
+"""The Python entry points: load, compile, train. torch is imported where it is needed, and not before."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait import files
+from plait.compiler.expand import File, expand
+from plait.compiler.program import Program
+from plait.compiler.table import rows
+from plait.dsl.errors import error
+from plait.dsl.suggest import suggest
+from plait.render import Table, shown_dims
+
+if TYPE_CHECKING:
+    import torch
+
+    from plait.runtime.train import Run
+
+
+class Spec:
+    """A spec file, resolved: its models, their graphs and their costs. Knows no torch."""
+
+    def __init__(self, path: str | Path, file: File):
+        self.path, self.file = Path(path), file
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self.file.models)
+
+    def program(self, model: str | None = None, loss: bool = False) -> Program:
+        """One model, expanded. Raises PlaitError with all that is wrong in it."""
+        return expand(self.file, chosen(self.file, model), loss)
+
+    def table(self, by: str = "model", model: str | None = None) -> Table:
+        """The derived costs: a row per model, layer or op."""
+        names = (chosen(self.file, model),) if model else self.models
+        programs = [expand(self.file, m) for m in names]
+        return Table(str(self.path), by, tuple(r for p in programs for r in rows(p, by)), shown_dims(self.file.names))
+
+    def __repr__(self) -> str:
+        return f"Spec({str(self.path)!r}: {', '.join(self.models)})"
+
+
+def chosen(file: File, model: str | None) -> str:
+    """The model asked for, or the only one."""
+    if model is None:
+        if len(file.models) == 1: return next(iter(file.models))
+        if not file.models: raise error("E0408", "this file has no model", help="model m { input x: stream[n, d]; y = x { layer_norm }; output y: [n, d] }")
+        raise error("E0637", f"this file has {len(file.models)} models", help="--model " + " or --model ".join(file.models))
+    if model not in file.models:
+        near = suggest(model, file.models, {})
+        raise error("E0402", f"there is no model `{model}`", help=f"`{near[0]}`?" if near else f"models: {', '.join(file.models)}")
+    return model
+
+
+def load(path: str | Path, set: Mapping[str, object] | None = None) -> Spec:
+    """Read a spec. set: overrides, `{"d": 256}`, in the same syntax as `--set`. Raises PlaitError."""
+    settings = files.single(files.overrides(dict(set or {})))
+    return Spec(path, files.opened(path, settings))
+
+
+def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "cpu",
+            compile: bool = True) -> torch.nn.Module:
+    """One model as a torch.nn.Module: `module(*inputs)` takes the model's inputs in order, or by name, and gives its outputs;
+    `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly."""
+    spec = spec_or_path if isinstance(spec_or_path, Spec) and not set else load(spec_or_path.path if isinstance(spec_or_path, Spec) else spec_or_path, set)
+    from plait.runtime.module import Module
+    name = chosen(spec.file, model)
+    return Module(expand(spec.file, name, loss=True), device=device, compile=compile)
+
+
+def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto", steps: int | None = None,
+          out: str | Path | None = None, compile: bool = True, console=None) -> Run:
+    """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics)."""
+    from plait.training import start
+    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console)

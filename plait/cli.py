@@ -1,0 +1,209 @@
+"""The command line. Thin: every command reads its arguments, calls one function and prints."""
+from __future__ import annotations
+
+import json as js
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from plait.dsl.errors import PlaitError, render, render_all
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+                  help="plait: a compiler for sequence models. A text file becomes a derived cost table and a trained model.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="a .plait file")]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="override a dim, a let or a train setting; may be repeated")]
+Model = Annotated[str | None, typer.Option("--model", help="one model of the file")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
+Eager = Annotated[bool, typer.Option("--eager", help="run without torch.compile")]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
+
+
+def command(fn: Callable) -> Callable:
+    """A command whose user's mistakes end as sentences with exit code 1."""
+    @app.command()
+    @wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try: fn(*args, **kwargs)
+        except PlaitError as e:
+            typer.echo(render_all(e, color=sys.stderr.isatty()), err=True)
+            raise typer.Exit(1) from None
+        except BrokenPipeError: os._exit(0)                   # the reader of our output has gone: `| head`
+        except RecursionError: _fail("this is nested too deep to be handled")
+        except OSError as e: _fail(f"{e.strerror or e}{f': {e.filename}' if e.filename else ''}")
+    return run
+
+
+def _fail(sentence: str) -> None:
+    typer.echo(f"error: {sentence}", err=True)
+    raise typer.Exit(1)
+
+
+def _opened(path: Path, settings: list[str] | None):
+    from plait import files
+    return files.opened(path, files.single(files.overrides(settings)))
+
+
+@command
+def check(file: File, set: Settings = None, json: Json = False) -> None:
+    """Say everything that is wrong with a spec, and what looks wrong."""
+    from plait.checking import check as checked
+    found = checked(_opened(file, set))
+    if json:
+        typer.echo(js.dumps({"plait": 1, "file": str(file), "models": found.models, "warnings": [_diagnostic(d) for d in found.warnings]}, indent=1))
+        return
+    for d in found.warnings: typer.echo(render(d, color=sys.stdout.isatty()))
+    typer.echo(f"{file}: {len(found.models)} model{'s' if len(found.models) != 1 else ''} ({', '.join(found.models)}), no mistakes"
+               + (f", {len(found.warnings)} warning{'s' if len(found.warnings) != 1 else ''}" if found.warnings else ""))
+
+
+def _diagnostic(d) -> dict:
+    place = None if d.span is None else dict(zip(("line", "column"), d.span.source.place(d.span.start)))
+    return {"code": d.code, "message": d.message, "at": place, "numbers": d.numbers, "help": d.help}
+
+
+@command
+def fmt(file: File, check: Annotated[bool, typer.Option("--check", help="only say whether it would change (exit code 1 if so)")] = False) -> None:
+    """Bring a spec into its canonical layout, with every comment kept."""
+    from plait import files
+    from plait.dsl.printer import format
+    before = files.read(file)
+    after = format(before, str(file))
+    if check:
+        if before != after: _fail(f"{file} is not in canonical layout: plait fmt {file}")
+        return
+    if before != after: _replace(file, after)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Written beside, then renamed: never half a file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.chmod(beside, path.stat().st_mode)
+        os.replace(beside, path)
+    finally: beside.unlink(missing_ok=True)
+
+
+@command
+def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer or op")] = "model", model: Model = None, set: Settings = None,
+          columns: Annotated[str | None, typer.Option("--columns", help="comma-separated: work, order, sequential, tree, path, params, reuse, …")] = None,
+          markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False, json: Json = False) -> None:
+    """Print the derived costs: work, depth, path length, parameters."""
+    from plait.compiler.table import LEVELS
+    from plait.dsl.errors import error
+    from plait.render import CELLS
+    if by not in LEVELS: raise error("E0505", f"a table goes by {', '.join(LEVELS)}, not by {by}", help="--by layer")
+    wanted = tuple(c.strip() for c in columns.split(",")) if columns else None
+    for c in wanted or ():
+        if c not in CELLS: raise error("E0505", f"there is no column `{c}`", help=f"columns: {', '.join(CELLS)}")
+    found = _swept(file, by, model, set)
+    if wanted: found = replace(found, columns=wanted)
+    typer.echo(found.dumps() if json else found.markdown() if markdown else str(found))
+
+
+def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
+    """One table, of every combination of the values that `--set` lists."""
+    from plait import files
+    from plait.api import Spec
+    from plait.dsl.parser import parse
+    sets = files.overrides(settings)
+    varied = tuple(o.path[-1] for o in sets if len(o.values) > 1)
+    original = parse(files.read(file), str(file))
+    tables = [Spec(file, files.resolved(original, tuple(replace(o, values=(v,)) for o, v in zip(sets, values)), file.parent)).table(by, model)
+              for values in product(*(o.values for o in sets))]
+    return replace(tables[0], rows=tuple(r for t in tables for r in t.rows), varied=varied)
+
+
+@command
+def graph(file: File, model: Model = None, set: Settings = None) -> None:
+    """Print the graph of primitives that a model expands into."""
+    from plait.api import Spec
+    spec = Spec(file, _opened(file, set))
+    for name in [model] if model else spec.models:
+        typer.echo(f"{name}\n{spec.program(name).graph.text('  ')}")
+
+
+@command
+def layers(name: Annotated[str | None, typer.Argument(help="one layer")] = None) -> None:
+    """List the layers with their arguments, or explain one."""
+    import plait.compiler.layers  # noqa: F401
+    from plait.compiler.layer import LAYERS
+    from plait.dsl.errors import error
+    from plait.dsl.suggest import ALIASES, suggest
+    if name is not None and name not in LAYERS:
+        near = suggest(name, LAYERS, ALIASES)
+        raise error("E0402", f"there is no layer `{name}`", help=f"`{near[0]}`?" if near else "plait layers")
+    for layer in [LAYERS[name]] if name else sorted(LAYERS.values(), key=lambda entry: entry.name):
+        doc = layer.doc if name else layer.doc.split("\n")[0]
+        typer.echo(f"{layer.signature}\n    " + "\n    ".join(doc.split("\n")))
+
+
+def _console():
+    from rich.console import Console
+    return Console(highlight=False)
+
+
+@command
+def train(file: File, model: Model = None, set: Settings = None, device: Device = "auto", steps: Steps = None,
+          out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False) -> None:
+    """Train a model by the train block of its spec."""
+    from plait import files
+    settings = files.single(files.overrides(set))
+    files.opened(file, settings)                              # mistakes are told before torch is loaded
+    from plait.training import start
+    _told(start(file, model, settings, device, steps, out, not eager, _console()))
+
+
+@command
+def resume(run: Folder, steps: Steps = None, device: Device = "auto", eager: Eager = False) -> None:
+    """Go on with a run from its last checkpoint."""
+    from plait.training import resume as go_on
+    _told(go_on(run, steps, device, not eager, _console()))
+
+
+def _told(run) -> None:
+    typer.echo(f"{run.folder}: step {run.step:,}")
+    if run.interrupted: raise typer.Exit(130)
+
+
+@command
+def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--metric", help="loss, bits_per_token, accuracy")] = None,
+             set: Settings = None, device: Device = "auto", json: Json = False) -> None:
+    """Measure a run over all of its validation part."""
+    from plait import files
+    from plait.training import evaluate as measured
+    found = measured(run, tuple(metric or ()), files.single(files.overrides(set)), device, False, _warn)
+    typer.echo(js.dumps(found) if json else "  ".join(f"{k} {v:,.4f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in found.items()))
+
+
+@command
+def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="how the text begins")] = "",
+           length: Annotated[int, typer.Option("--length", min=1, help="symbols to make")] = 200,
+           temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest")] = 1.0,
+           top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only among the k likeliest")] = None,
+           seed: Annotated[int, typer.Option("--seed")] = 0, device: Device = "auto") -> None:
+    """Print text that a trained model makes."""
+    from plait.training import sample as sampled
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, _warn)
+    typer.echo(prompt, nl=False)
+    for piece in pieces: typer.echo(piece, nl=False)
+    typer.echo()
+
+
+def _warn(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,89 @@
+"""From a spec or a run folder to a training run, an evaluation, a sample. Imports torch."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from plait import files
+from plait.api import chosen
+from plait.compiler.expand import File, expand
+from plait.compiler.table import rows
+from plait.dsl import override
+from plait.dsl.errors import PlaitError, error
+from plait.dsl.parser import parse
+from plait.dsl.pins import pinned
+from plait.dsl.spec import Override
+from plait.render import Table, shown_dims
+from plait.runtime import checkpoint, record
+from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.prepare import Prepared, prepare, reopen
+from plait.runtime.sample import sample as sampled
+from plait.runtime.train import Run
+from plait.runtime.train import resume as go_on
+from plait.runtime.train import train as run
+
+
+def device_of(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto": return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try: found = torch.device(name)
+    except RuntimeError: raise error("E0615", f"there is no device `{name}`", help="--device cpu or --device cuda") from None
+    if found.type == "cuda" and not torch.cuda.is_available(): raise error("E0615", "no GPU is to be seen by torch here", help="--device cpu")
+    if found.type not in ("cpu", "cuda"): raise error("E0615", f"plait trains on cpu and cuda, not on {found.type}", help="--device cpu")
+    return found
+
+
+def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console) -> Run:
+    """Train a model of a spec into a run folder."""
+    path = Path(path)
+    file = files.opened(path, settings)
+    name = chosen(file, model) if model or len(file.models) == 1 else _trained(file)
+    where = device_of(device)
+    spec = pinned(file.spec, expand(file, name).pins)
+    made = prepare(spec, name, path.parent, device=where, compile=compile)
+    folder = Path(out) if out is not None else record.default_folder(name)
+    table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
+    return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table, console=console)
+
+
+def _trained(file: File) -> str:
+    """The one model that a train block names, if it is one."""
+    named = {m.name for t in file.trains for m in t.models}
+    return named.pop() if len(named) == 1 else chosen(file, None)
+
+
+def resume(folder, steps: int | None, device: str, compile: bool, console) -> Run:
+    """Go on with a run, bit for bit where it runs on the CPU."""
+    where = device_of(device)
+    made = reopen(Path(folder), device=where, compile=compile)
+    return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where, console=console)
+
+
+def reload(folder, settings: tuple[Override, ...], device: str, compile: bool, say) -> tuple[Prepared, int]:
+    """A run with its last weights; settings may change what has no weights (the rounds of hashing, say)."""
+    folder, where = Path(folder), device_of(device)
+    if not settings: made = reopen(folder, device=where, compile=compile)
+    else:
+        spec = override.apply(parse(record.spec_text(folder), str(folder / record.SPEC)), settings)
+        about = record.about(folder)
+        made = prepare(spec, about["model"], Path(about["data_folder"]), device=where, compile=compile)
+    state = checkpoint.latest(folder, record.spec_text(folder), say)
+    try: checkpoint.load(folder, state.step, made.module)
+    except PlaitError: raise
+    except RuntimeError as why: raise error("E0621", f"the weights of this run do not fit these settings: {str(why).splitlines()[0]}") from None
+    return made, state.step
+
+
+def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say) -> dict:
+    """The metrics of a run over all of its validation part."""
+    made, step = reload(folder, settings, device, compile, say)
+    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), device=device_of(device), seed=made.recipe.seed)
+    return {"step": step, **found}
+
+
+def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say) -> Iterator[str]:
+    """Text from a run, a symbol at a time."""
+    made, _ = reload(folder, (), device, False, say)
+    return sampled(made.module, made.dataset, prompt, length, temperature, top_k, seed)
