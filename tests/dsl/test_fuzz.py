@@ -12,7 +12,7 @@ from plait.dsl.spec import Spec
 
 PIECES = [*sorted(KEYWORDS), *SIGNS, *FOREIGN, *"dnhfLV", "gelu", "64Ki", "64K", "1e-3", '"x"', "'x'", '"',
           "\n", "\n  ", "#c\n", "“x”", "//", "λ", "@"]
-many = settings(max_examples=300, deadline=None, derandomize=True)
+many = settings(max_examples=200, deadline=None, derandomize=True)
 
 
 def survive(text, read=parse):

