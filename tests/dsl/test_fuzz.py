@@ -71,8 +71,8 @@ train m { lr = 1e-3 ; every 500 steps { evaluate( loss ) } }
 """
 START = "plait 1\n"
 LARGE = {
-    "random bytes": bytes(random.Random(0).randrange(256) for _ in range(10**6)).decode("utf-8", "replace"),
-    "random letters": "".join(random.Random(1).choice('abc(){}[]"\'=,:;. \n#0123+-*/^%<>') for _ in range(1_000_000)),
+    "random bytes": random.Random(0).randbytes(10**6).decode("utf-8", "replace"),
+    "random letters": "".join(random.Random(1).choices('abc(){}[]"\'=,:;. \n#0123+-*/^%<>', k=10**6)),
     "deep bodies": START + "block b { " + "r { " * 10_000 + "} " * 10_000 + "}",
     "open bodies": START + "block b { " + "r { " * 10_000,
     "deep parentheses": START + "let x = " + "(" * 10_000 + "1" + ")" * 10_000,

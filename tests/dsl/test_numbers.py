@@ -60,7 +60,7 @@ def test_bytes(text, value):
     "1e999999999": "numbers go up to 1e60",
     "9" * 90_000: "numbers go up to 1e60",
     "0.3KiB": "",                            # 307.2 bytes
-}.items())
+}.items(), ids=lambda text: text[:12])
 def test_what_is_no_number(text, help):
     with pytest.raises(BadNumber) as caught:
         read(text)
