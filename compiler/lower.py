@@ -122,8 +122,10 @@ class Lowering:
         for n in nodes:
             self.node = n
             made = self.lowered(n, [self.env[v] for v in n.ins])
+            moved = not isinstance(n.op, Map | Sort | Region | Loop) and n.ins and n.ins[0] in self.floats
             for v, x in zip(n.outs, made):
                 self.env[v] = x
+                if moved and v.kind == "index": self.floats.add(v)
                 if not isinstance(x, fx.Node): continue
                 x.meta.setdefault("axes", [str(a.size) for a in v.axes])
                 if not v.axes and v.kind in ("index", "const"): x.meta["scalar"] = True
@@ -296,7 +298,9 @@ class Lowering:
         if n.op.kernel: return self.claimed(n, args)
         outer = self.env
         self.env = dict(zip(body.ins, args))
+        self.floats.update(inner for v, inner in zip(n.ins, body.ins) if v in self.floats)
         self.nodes(body.nodes)
+        self.floats.update(v for v, inner in zip(n.outs, body.outs) if inner in self.floats)
         outs = [self.env[v] for v in body.outs]
         self.env, self.node = outer, n
         return outs

@@ -40,7 +40,9 @@ class Module(nn.Module):
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
         for v in program.graph.ins:
-            if v.kind == "param": self._places[v.name] = self._own(v, tuple(a for a in v.axes if a.role == "copies"), v.name.split("/"), dtype, device)
+            if v.kind != "param": continue
+            copies = tuple(a for a in v.axes if a.role == "copies")
+            self._places[v.name] = self._own(v, copies, v.name.split("/"), dtype, device)
         self._shared_parameters()
 
     # -- parameters ----------------------------------------------------------------------------------------------------------
@@ -93,7 +95,8 @@ class Module(nn.Module):
     def _run(self, which: str, inputs: tuple, by_name: dict) -> tuple:
         graph: Graph | None = getattr(self.program, which)
         if graph is None:
-            raise error("E0601", f"no train block names the model {self.program.model}, so it has no loss", help="write `train { model = … }`")
+            raise error("E0601", f"no train block names the model {self.program.model}, so it has no loss",
+                        help=f"train {self.program.model} {{ loss = … }}")
         given = self._given(graph, inputs, by_name)
         operands = []
         for v in graph.ins:
@@ -103,7 +106,8 @@ class Module(nn.Module):
         return self._module(which, graph)(*operands)
 
     def _key(self) -> Tensor:
-        return torch.randint(KEYS, ()) if self.training else torch.tensor(EVALUATION_KEY)
+        key = torch.randint(KEYS, ()) if self.training else torch.tensor(EVALUATION_KEY)
+        return key.to(self._device(), non_blocking=True)
 
     def _device(self) -> torch.device:
         first = next(self.parameters(), None)
@@ -131,14 +135,16 @@ class Module(nn.Module):
         known = {i.name for i in declared} | {f"{i.name}_mask" for i in declared if i.mask is not None}
         for name, x in by_name.items():
             if name in named: raise error("E0602", f"input {name} is given twice, by place and by name")
-            if name not in known: raise error("E0602", f"{self.program.model} has no input {name}", help=f"it takes {', '.join(sorted(known))}")
+            if name not in known:
+                raise error("E0602", f"{self.program.model} has no input {name}", help=f"it takes {', '.join(sorted(known))}")
             named[name] = x
         values = {v.name: v for v in graph.ins}
         found: dict[str, Tensor] = {}
         sizes: dict[sp.Symbol, tuple[int, str]] = {}
         for i in declared:
             if i.value.name not in values: continue
-            if i.name not in named: raise error("E0602", f"input {i.name} is missing", i.span, help=f"{self.program.model} takes {_list(declared)}")
+            if i.name not in named:
+                raise error("E0602", f"input {i.name} is missing", i.span, help=f"{self.program.model} takes {_list(declared)}")
             v = values[i.value.name]
             x, mask = self._symbols(i, v, named[i.name], named.get(f"{i.name}_mask"), graph is not self.program.graph)
             self._fits(i.name, v, x, sizes)
@@ -154,13 +160,15 @@ class Module(nn.Module):
         """The input in the dtype of the graph, and its mask."""
         if not isinstance(x, Tensor): raise error("E0603", f"input {i.name} is a {type(x).__name__}, not a tensor", i.span)
         if mask is not None and mask.dtype != torch.bool:
-            raise error("E0603", f"{i.name}_mask holds {_kind(mask)}, not truth values", i.span, help="mask = lengths[:, None] > torch.arange(n)")
+            raise error("E0603", f"{i.name}_mask holds {_kind(mask)}, not truth values", i.span,
+                        help="mask = lengths[:, None] > torch.arange(n)")
         if v.kind == "real":
             if not x.is_floating_point(): raise error("E0603", f"input {i.name} is a stream of reals, and was given {_kind(x)}", i.span)
             first = next(self.parameters(), None)
             return (x if first is None else x.to(first.dtype)), mask
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise error("E0603", f"input {i.name} holds symbols, which are integers, and was given {_kind(x)}", i.span, help=f"{i.name}.long()")
+            raise error("E0603", f"input {i.name} holds symbols, which are integers, and was given {_kind(x)}", i.span,
+                        help=f"{i.name}.long()")
         x = x.long()
         if i.mask is not None and mask is None: mask = x >= 0
         # A loss reads a negative symbol as its complement, one that is no target; the model itself knows them as padding only.
@@ -174,25 +182,26 @@ class Module(nn.Module):
         low, high = (int(t) for t in torch.aminmax(x))
         if low < 0 or classes is not None and high >= classes:
             wrong = low if low < 0 else high
-            raise error("E0604", f"input {i.name} holds the symbol {wrong}, and its symbols are 0 to {'…' if classes is None else classes - 1}", i.span)
+            last = "…" if classes is None else classes - 1
+            raise error("E0604", f"input {i.name} holds the symbol {wrong}, and its symbols are 0 to {last}", i.span)
 
     def _fits(self, name: str, v: Value, x: Tensor, sizes: dict[sp.Symbol, tuple[int, str]]) -> None:
         """The shape against the axes; free dims get their value from the first input that has them."""
-        shape = ", ".join(str(a.size) for a in v.axes)
-        if x.dim() != len(v.axes): raise error("E0605", f"input {name} has shape {tuple(x.shape)}, and should be [{shape}]")
+        wrong = f"input {name} has shape {tuple(x.shape)}, and should be [{', '.join(str(a.size) for a in v.axes)}]"
+        if x.dim() != len(v.axes): raise error("E0605", wrong)
         for a, have in zip(v.axes, x.shape):
             want = self.program.sizes.integer(a.size)
             if want is not None:
-                if want != have:
-                    raise error("E0605", f"input {name} has shape {tuple(x.shape)}, and should be [{shape}]", numbers=f"{a.size} = {want}, given {have}")
+                if want != have: raise error("E0605", wrong, numbers=f"{a.size} = {want}, given {have}")
                 continue
             for s in self.program.sizes.resolve(a.size).free_symbols:
                 more = a.size - s
                 if not more.is_Integer: continue
                 value = have - int(more)
-                if value < 1: raise error("E0605", f"input {name} has shape {tuple(x.shape)}: axis {a.name} is too short", numbers=f"{s} = {value}")
+                if value < 1: raise error("E0605", wrong, numbers=f"{s} = {value}")
                 before, where = sizes.setdefault(s, (value, name))
-                if before != value: raise error("E0605", f"inputs {where} and {name} do not fit together", numbers=f"{s} = {before} there, {value} here")
+                if before != value:
+                    raise error("E0605", f"inputs {where} and {name} do not fit together", numbers=f"{s} = {before} there, {value} here")
 
     # -- copying -------------------------------------------------------------------------------------------------------------
     def __getstate__(self):
@@ -230,8 +239,8 @@ def _placed(path: list[str], repeat: list[str], i: int) -> list[str]:
 
 def _below(inner: Axis, outer: Axis, i: int) -> Axis:
     """The axis of an inner repeat, named by its place under copy i of the outer one."""
-    return Axis("/".join(_placed(inner.name.split("/"), outer.name.split("/"), i)) if inner.name.startswith(outer.name + "/") else inner.name,
-                inner.size, inner.role)
+    if not inner.name.startswith(outer.name + "/"): return inner
+    return Axis("/".join(_placed(inner.name.split("/"), outer.name.split("/"), i)), inner.size, inner.role)
 
 
 def _kind(x: Tensor) -> str: return str(x.dtype).removeprefix("torch.")

@@ -35,7 +35,7 @@ def layer_norm(call: KernelCall) -> Callable:
 def rms_norm(call: KernelCall) -> Callable:
     into, back = _last(call)
     eps = call.number("eps")
-    return lambda x, scale: back(F.rms_norm(into(x), scale.shape, scale, eps))
+    return lambda x, scale: back(F.rms_norm(into(x).to(scale.dtype), scale.shape, scale, eps))     # under autocast x may be shorter
 
 
 def conv1d(call: KernelCall) -> Callable:
@@ -71,6 +71,7 @@ def cross_entropy(call: KernelCall) -> Callable:
     def run(logits: Tensor, target: Tensor, counts: Tensor) -> Tensor:
         wanted = torch.where(there(counts), to(target).clamp(min=0), -100)
         x = into(logits)
+        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x     # a sum over all symbols
         loss = F.cross_entropy(x.reshape(-1, x.shape[-1]), wanted.reshape(-1), ignore_index=-100, reduction="none", label_smoothing=smoothing)
         return loss.view(wanted.shape)
     return run

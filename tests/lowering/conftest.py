@@ -17,7 +17,8 @@ torch.set_num_threads(1)
 BODIES = {k.region: "body" for k in KERNELS}
 
 
-def program(chain: str, padded: bool = False, loss: str = "", share: str = "", kind: str = "stream[n, d]", out: str = "[n, d]", **dims: int | str) -> Program:
+def program(chain: str, padded: bool = False, loss: str = "", share: str = "", kind: str = "stream[n, d]", out: str = "[n, d]",
+            **dims: int | str) -> Program:
     """One model `m`: input x, output y. A dim given as "free" has no value."""
     given = {"n": 7, "d": 8, **dims}
     lines = [f"  {k}" if v == "free" else f"  {k} = {v}" for k, v in given.items()]

@@ -49,7 +49,8 @@ def test_a_repeated_body_is_compiled_once(kit):
 
 
 def test_reversible_with_dropout(kit):
-    m, x = both(kit, "linear(8); reversible(repeat = 3) { one: { layer_norm; lsh_attention(heads = 2, chunk = 4, causal = true); dropout(0.5) }; "
+    m, x = both(kit, "linear(8); reversible(repeat = 3) { "
+                     "one: { layer_norm; lsh_attention(heads = 2, chunk = 4, causal = true); dropout(0.5) }; "
                      "two: { layer_norm; chunked(over = n, pieces = 2) { linear(12); gelu; dropout(0.3); linear(8) } } }")
     before = graphs()
     kit.gradients(m, list(m.parameters()), x)

@@ -18,15 +18,17 @@ CASES: dict[str, tuple[list[str], tuple[int, ...]]] = {
     "layer_norm": (["layer_norm", "layer_norm(bias = false)"], (1, 5)),
     "rms_norm": (["rms_norm"], (1, 5)),
     "scaled_dot_product_attention": (ATTENTION, (1, 7)),
-    "rowwise_attention": ([*ATTENTION, "attention(heads = 2, causal = true, dropout = 0.3)", "attention(heads = 4, kv_heads = 2, dropout = 0.3)"], (1, 7, 130)),
-    "banded_attention": ([f"attention(heads = {h}, window = {w}, causal = {c})" for w in (1, 2, 5, 40) for c, h in (("true", 2), ("false", "4, kv_heads = 2"))]
+    "rowwise_attention": ([*ATTENTION, "attention(heads = 2, causal = true, dropout = 0.3)",
+                           "attention(heads = 4, kv_heads = 2, dropout = 0.3)"], (1, 7, 130)),
+    "banded_attention": ([f"attention(heads = {h}, window = {w}, causal = {c})" for w in (1, 2, 5, 40)
+                          for c, h in (("true", 2), ("false", "4, kv_heads = 2"))]
                          + ["attention(heads = 2, window = 4, share_qk = true)"], (1, 5, 33, 67)),
     "conv1d": (["conv(6, kernel = 3); linear(8)", "conv(8, kernel = 4, causal = true, dilation = 2)", "conv(8, kernel = 3, groups = 2)",
                 "separable_conv(8, kernel = 5)", "conv(8, kernel = 1)"], (1, 2, 9)),
     "lsh_attention": ([f"lsh_attention(heads = 2, chunk = 4, rounds = {r}, causal = {c}, within_bucket = {w}, {more})"
                        for (r, c, w), more in zip(itertools.product((1, 3), ("true", "false"), ("true", "false")),
-                                                  ["buckets = 4", "bias = false", "buckets = (2, 4)", "share_rotations = true", "dedup = false", "buckets = 2",
-                                                   "bias = false", "bias = false"])], (1, 7, 8, 21)),
+                                                  ["buckets = 4", "bias = false", "buckets = (2, 4)", "share_rotations = true",
+                                                   "dedup = false", "buckets = 2", "bias = false", "bias = false"])], (1, 7, 8, 21)),
     "rnn": (["rnn(6); linear(8)", "rnn(8, nonlinearity = relu, bias = false)", "rnn(8, direction = backward)"], (1, 5)),
     "lstm": (["lstm(6); linear(8)", "lstm(4, direction = both)"], (1, 5)),
     "gru": (["gru(6, bias = false); linear(8)", "gru(8, direction = backward)"], (1, 5)),

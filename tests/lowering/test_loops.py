@@ -15,13 +15,16 @@ from plait.compiler.tensors import size
 from plait.runtime.kernels import EMISSIONS
 from plait.runtime.module import Module
 
-PARTS = "one: { layer_norm; attention(heads = 2, causal = true); dropout(0.5) }; two: { layer_norm; feed_forward(12, activation = gelu); dropout(0.5) }"
+PARTS = ("one: { layer_norm; attention(heads = 2, causal = true); dropout(0.5) }; "
+         "two: { layer_norm; feed_forward(12, activation = gelu); dropout(0.5) }")
 STACKS = {
     "two parts": f"reversible(repeat = 3) {{ {PARTS} }}",
     "three parts": f"reversible(repeat = 3) {{ {PARTS}; three: {{ layer_norm; linear(d) }} }}",
-    "in pieces": "reversible(repeat = 2) { one: { layer_norm; attention(heads = 2) }; two: { layer_norm; chunked(over = n, pieces = 3) { feed_forward(9); dropout(0.3) } } }",
+    "in pieces": "reversible(repeat = 2) { one: { layer_norm; attention(heads = 2) }; "
+                 "two: { layer_norm; chunked(over = n, pieces = 3) { feed_forward(9); dropout(0.3) } } }",
     "one copy, side by side": f"reversible(repeat = 1, merge = concat) {{ {PARTS} }}; linear(d)",
-    "hashed": "reversible(repeat = 3) { one: { layer_norm; lsh_attention(heads = 2, chunk = 4, rounds = 2, causal = true, buckets = 4) }; two: { layer_norm; feed_forward(12) } }",
+    "hashed": "reversible(repeat = 3) { one: { layer_norm; lsh_attention(heads = 2, chunk = 4, rounds = 2, causal = true, buckets = 4) }; "
+              "two: { layer_norm; feed_forward(12) } }",
     "a loop inside": "reversible(repeat = 2) { one: { repeat 2 { layer_norm; linear(d) } }; two: { layer_norm; gru(8) } }",
 }
 
@@ -167,7 +170,8 @@ def test_copies_that_differ(kit):
 
 def test_free_length(kit):
     """A dim without a value is read from the inputs; the same module runs every length."""
-    for chain in ("attention(heads = 2, causal = true, window = 3)", "lsh_attention(heads = 2, chunk = 4)", "gru(8)", "positions(sinusoidal); feed_forward(9)",
+    for chain in ("attention(heads = 2, causal = true, window = 3)", "lsh_attention(heads = 2, chunk = 4)", "gru(8)",
+                  "positions(sinusoidal); feed_forward(9)",
                   "repeat 2 { conv(8, kernel = 3); dropout(0.2); attention(heads = 2) }", "chunked(over = n, pieces = 3) { linear(8) }",
                   "reversible(repeat = 2) { a: { lsh_attention(heads = 2, chunk = 4) }; b: { conv(8, kernel = 3) } }"):
         for forced in ({}, kit.bodies):

@@ -5,8 +5,9 @@ import itertools
 
 import pytest
 import torch
-from plait.runtime.kernels import lsh
 from torch import Tensor
+
+from plait.runtime.kernels import lsh
 
 KEY = torch.tensor(99)
 

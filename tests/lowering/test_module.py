@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
+
 from plait.compiler.claim import claim
 from plait.compiler.kernels import Target
 from plait.compiler.passes.evaluation import evaluation
@@ -67,12 +69,12 @@ def test_training_draws_a_key_and_evaluation_does_not(kit):
     assert torch.equal(m(x), m(x)) and torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("chain", ["attention(heads = 2, dropout = 0.4)", "attention(heads = 2, window = 3, dropout = 0.4)", "residual(dropout = 0.5) { linear(8) }",
+@pytest.mark.parametrize("chain", ["attention(heads = 2, dropout = 0.4)", "attention(heads = 2, window = 3, dropout = 0.4)",
+                                   "residual(dropout = 0.5) { linear(8) }",
                                    "lsh_attention(heads = 2, chunk = 4, dropout = 0.4)", "repeat 2 { dropout(0.1); linear(8); dropout(0.3) }",
                                    "reversible(repeat = 2) { a: { linear(8); dropout(0.5) }; b: { attention(heads = 2, dropout = 0.5) } }"])
 def test_evaluation_is_the_model_without_dropout(kit, chain):
     m = kit.module(chain, n=8)
-    import re
     plain = kit.module(re.sub(r"dropout = [0-9.]+", "dropout = 0", re.sub(r"dropout\([0-9.]+\);?", "", chain)), n=8)
     # the same parameters, and where the keys are told apart by number (LSH) the same choices: one dropout fewer, so a forced body
     m.eval(), plain.eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 import torch
+
 from plait.compiler import tensors
 
 KEY = torch.tensor(0x1234_5678_9ABC_DEF)
