@@ -72,6 +72,6 @@ def cross_entropy(call: KernelCall) -> Callable:
         wanted = torch.where(there(counts), to(target).clamp(min=0), -100)
         x = into(logits)
         x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x     # a sum over all symbols
-        loss = F.cross_entropy(x.reshape(-1, x.shape[-1]), wanted.reshape(-1), ignore_index=-100, reduction="none", label_smoothing=smoothing)
-        return loss.view(wanted.shape)
+        flat = x.reshape(-1, x.shape[-1]), wanted.reshape(-1)
+        return F.cross_entropy(*flat, ignore_index=-100, reduction="none", label_smoothing=smoothing).view(wanted.shape)
     return run

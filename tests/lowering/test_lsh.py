@@ -86,7 +86,8 @@ def test_extreme_queries_and_masks():
 
 def test_causal_in_the_gradient(kit):
     for within in ("true", "false"):
-        m = kit.module(f"lsh_attention(heads = 2, chunk = 4, rounds = 2, buckets = 4, causal = true, within_bucket = {within})", n=13).eval()
+        m = kit.module(f"lsh_attention(heads = 2, chunk = 4, rounds = 2, buckets = 4, causal = true, within_bucket = {within})", n=13)
+        m.eval()
         x = torch.randn(1, 13, 8, dtype=torch.float64) * 100
         for i in (0, 3, 7, 12):
             leaf = x.clone().requires_grad_()

@@ -71,7 +71,8 @@ def test_training_draws_a_key_and_evaluation_does_not(kit):
 
 @pytest.mark.parametrize("chain", ["attention(heads = 2, dropout = 0.4)", "attention(heads = 2, window = 3, dropout = 0.4)",
                                    "residual(dropout = 0.5) { linear(8) }",
-                                   "lsh_attention(heads = 2, chunk = 4, dropout = 0.4)", "repeat 2 { dropout(0.1); linear(8); dropout(0.3) }",
+                                   "lsh_attention(heads = 2, chunk = 4, dropout = 0.4)",
+                                   "repeat 2 { dropout(0.1); linear(8); dropout(0.3) }",
                                    "reversible(repeat = 2) { a: { linear(8); dropout(0.5) }; b: { attention(heads = 2, dropout = 0.5) } }"])
 def test_evaluation_is_the_model_without_dropout(kit, chain):
     m = kit.module(chain, n=8)

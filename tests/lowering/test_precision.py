@@ -9,8 +9,10 @@ import pytest
 import torch
 
 CHAINS = ["attention(heads = 2, causal = true, dropout = 0.1)", "attention(heads = 2, window = 3)", "lsh_attention(heads = 2, chunk = 4)",
-          "gru(8)", "rnn(8); rms_norm", "conv(8, kernel = 3); layer_norm", "positions(sinusoidal); linear(8)", "positions(rotary); attention(heads = 2)",
-          "reversible(repeat = 2) { a: { layer_norm; lsh_attention(heads = 2, chunk = 4) }; b: { chunked(over = n, pieces = 2) { feed_forward(9) } } }"]
+          "gru(8)", "rnn(8); rms_norm", "conv(8, kernel = 3); layer_norm", "positions(sinusoidal); linear(8)",
+          "positions(rotary); attention(heads = 2)",
+          "reversible(repeat = 2) { a: { layer_norm; lsh_attention(heads = 2, chunk = 4) }; "
+          "b: { chunked(over = n, pieces = 2) { feed_forward(9) } } }"]
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -22,7 +22,8 @@ def test_uniform_and_normal_look_so():
 
 
 def test_keys_are_apart():
-    keys = [KEY, KEY + 1, tensors.mix(KEY, 1), tensors.mix(KEY, 2), tensors.mix(tensors.mix(KEY, 1), 2), tensors.mix(tensors.mix(KEY, 2), 1)]
+    one, two = tensors.mix(KEY, 1), tensors.mix(KEY, 2)
+    keys = [KEY, KEY + 1, one, two, tensors.mix(one, 2), tensors.mix(two, 1)]
     drawn = [tensors.random("uniform", [10_000], k, None) for k in keys]
     for i, u in enumerate(drawn):
         for v in drawn[:i]: assert abs(torch.corrcoef(torch.stack((u, v)))[0, 1]) < 5 / math.sqrt(10_000)
@@ -32,7 +33,8 @@ def test_keys_are_apart():
 
 
 def test_dtype_follows_the_reals_and_the_numbers_do_not():
-    single, double, half = (tensors.random("uniform", [1000], KEY, torch.zeros((), dtype=t)) for t in (torch.float32, torch.float64, torch.bfloat16))
+    kinds = torch.float32, torch.float64, torch.bfloat16
+    single, double, half = (tensors.random("uniform", [1000], KEY, torch.zeros((), dtype=t)) for t in kinds)
     assert (single.dtype, double.dtype, half.dtype) == (torch.float32, torch.float64, torch.bfloat16)
     assert torch.equal(single.double(), double)                                # 24 bits fit both
 
