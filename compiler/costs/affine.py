@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import TypeAlias
 
 import sympy as sp
 
-Size = int | sp.Expr
-Ranges = Mapping[str, Size]                       # axis → size
+Size: TypeAlias = int | sp.Expr
+Ranges: TypeAlias = Mapping[str, Size]                       # axis → size
 
 
 class Unreadable(Exception):

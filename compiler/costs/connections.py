@@ -254,9 +254,16 @@ def _indexed(base: Base, index: sp.Symbol | None) -> bool:
 
 def symbols(term) -> frozenset[sp.Symbol]:
     """The dims in the sizes of a term."""
-    if isinstance(term, sp.Expr): return frozenset(term.free_symbols)                     # type: ignore[arg-type]
+    if isinstance(term, sp.Expr): return frozenset(term.free_symbols)
     parts = term if isinstance(term, tuple) else [getattr(term, f) for f in getattr(term, "__dataclass_fields__", ())]
     return frozenset().union(*map(symbols, parts))
+
+
+def ends(term) -> list[sp.Expr]:
+    """The ends of the bands of a term that are not plain numbers."""
+    if isinstance(term, Band): return [e for e in (term.lo, term.hi) if isinstance(e, sp.Expr)]
+    parts = term if isinstance(term, tuple) else [getattr(term, f) for f in getattr(term, "__dataclass_fields__", ())]
+    return [e for p in parts for e in ends(p)]
 
 
 def _power(chain: Chain, times: Size, index: sp.Symbol | None) -> Chain:

@@ -145,6 +145,7 @@ def total(a: Alt) -> sp.Expr:
 def closed(x: Side, offset: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """(hops at that offset, the farthest offset reached). Exact when all packs of an alternative cost the same, since then the
     longest are bought first."""
+    if len(x) > 1 and generally(tidy(offset - 1)): x = tuple(a for a in x if total(a) != 0) or x        # who stays does not get there
     if len(x) == 1: return _bought(x[0], offset), total(x[0])
     if all(total(a) == oo for a in x): return sp.Min(*(_bought(a, offset) for a in x)), oo
     raise NoForm("alternatives of different reach")

@@ -117,7 +117,7 @@ class Engine:
             states = [self.base(b, env) for b in s.starts]
             for i in range(self.number(s.times)):
                 if s.index is not None: self.at[s.index] = i
-                inner = {**env, **{Token(s.loop, k): h for k, h in enumerate(states)}}
+                inner: dict[Root, np.ndarray] = {**env, **{Token(s.loop, k): h for k, h in enumerate(states)}}
                 last, states = states, [self.base(b, inner) for b in s.outs]
                 if s.index is None and all(np.array_equal(p, q) for p, q in zip(states, last)): break
             self.solved[key] = states, list(env.values())          # kept, so that an id stays what it was

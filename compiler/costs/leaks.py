@@ -6,8 +6,26 @@ from collections.abc import Mapping, Sequence
 import sympy as sp
 
 from plait.compiler.costs.affine import Size, along, generally, greater, smaller, sure, tidy
-from plait.compiler.costs.connections import SOURCE, All, At, Band, Base, Chain, Choice, Clip, Power, Root, Scan, Shift, Spread, System, Token, Upto
-from plait.compiler.costs.reading import Reading, Seen, spots
+from plait.compiler.costs.connections import (
+    SOURCE,
+    All,
+    At,
+    Band,
+    Base,
+    Chain,
+    Choice,
+    Clip,
+    Power,
+    Root,
+    Scan,
+    Shift,
+    Spread,
+    System,
+    Token,
+    Upto,
+)
+from plait.compiler.costs.reading import Reading
+from plait.compiler.costs.sums import Seen, spots
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.sizes import Sizes
 
@@ -68,11 +86,13 @@ def _system(s: System, env: Mapping[Root, Extent]) -> Extent | None:
     """A side that still grows after a few trips is unbounded."""
     states = [extent(b, env) for b in s.starts]
     for trip in range(2 * len(states) + 2):
-        inner = {**env, **{Token(s.loop, k): e for k, e in enumerate(states) if e is not None}}
-        seen = [extent(tuple((r, c) for r, c in b if not (isinstance(r, Token) and r.loop == s.loop and r not in inner)), inner) for b in s.outs]
+        inner: dict[Root, Extent] = {**env, **{Token(s.loop, k): e for k, e in enumerate(states) if e is not None}}
+        there = [tuple((r, c) for r, c in b if r in inner or not (isinstance(r, Token) and r.loop == s.loop)) for b in s.outs]
+        seen = [extent(b, inner) for b in there]
         if seen == states: break
         if trip >= len(states):
-            seen = [p if q is None or p is None else (p[0] if p[0] == q[0] else None, p[1] if p[1] == q[1] else None) for p, q in zip(seen, states)]
+            seen = [p if p is None or q is None else (p[0] if p[0] == q[0] else None, p[1] if p[1] == q[1] else None)
+                    for p, q in zip(seen, states)]
         states = seen
     return states[s.which]
 

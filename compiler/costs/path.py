@@ -16,7 +16,7 @@ import sympy as sp
 
 from plait.compiler.costs import forms
 from plait.compiler.costs.affine import Size, Unreadable, same, tidy
-from plait.compiler.costs.connections import SOURCE, Base, Chain, Power, symbols
+from plait.compiler.costs.connections import SOURCE, Base, Chain, Power, ends, symbols
 from plait.compiler.costs.forms import NoForm, Solved
 from plait.compiler.costs.leaks import Extent, extent, leak, reads_ahead
 from plait.compiler.costs.reading import Reading
@@ -83,7 +83,14 @@ NARROW = "the closed form is for widths of 2 and more"
 
 
 def _narrow(r: _Read, sizes: Sizes) -> bool:
-    return any(sizes.integer(s) == 1 for s in symbols(r.base) | symbols(sp.sympify(r.n)))
+    dims = symbols(r.base) | symbols(sp.sympify(r.n))
+    return any(sizes.integer(s) == 1 for s in dims) or any(sizes.integer(e) == 0 for e in ends(r.base))
+
+
+def _kept(p: Path, exact: sp.Expr, sizes: Sizes) -> Path:
+    """A counted path with the closed form, if that holds here too."""
+    try: return replace(p, exact=exact) if p.value is not None and sizes.value(exact) == p.value else p
+    except ZeroDivisionError: return p
 
 
 def as_written(graph: Graph, source: Value, sizes: Sizes, output: Value | None = None) -> Path:
@@ -95,13 +102,13 @@ def as_written(graph: Graph, source: Value, sizes: Sizes, output: Value | None =
         s = forms.solved(r.chain, r.n)
         exact, spare = forms.path(s, r.n)
     except NoForm as e: return _counted(graph, source, sizes, output, f"no closed form: {e}")
-    if _narrow(r, sizes): return replace(_counted(graph, source, sizes, output, NARROW), exact=exact)
+    if _narrow(r, sizes): return _kept(_counted(graph, source, sizes, output, NARROW), exact, sizes)
     room, length = sizes.integer(spare) if spare != sp.oo else 0, sizes.integer(r.n)
     connected = True if spare == sp.oo or forms.sure(tidy(spare)) else None if room is None else room >= 0
     witness = None if length is None else _ends(s, length, sizes, connected)
     why = "" if connected else f"connected where {sp.sympify(r.n) - 1} ≤ {tidy(spare + r.n - 1)}"
-    return Path(exact if connected is not False else None, sizes.integer(exact) if connected else None, connected, reach=_reach(s, r.n, sizes),
-                witness=witness, assumed=r.assumed, why=why)
+    return Path(exact if connected is not False else None, sizes.integer(exact) if connected else None, connected,
+                reach=_reach(s, r.n, sizes), witness=witness, assumed=r.assumed, why=why)
 
 
 def _ends(s: Solved, n: int, sizes: Sizes, connected: bool | None) -> tuple[int, int]:
@@ -128,7 +135,8 @@ def _reach(s: Solved, n: Size, sizes: Sizes) -> dict[str, dict[str, Any]]:
         v = sizes.integer(e)
         return {"exact": sp.sympify(e), "value": v if v is None or top is None else min(v, top)}
     edge = None if most is None else most - 1
-    return {"back": entry(back, edge), "ahead": entry(ahead, edge), "positions": entry(positions, most)}
+    return {"back": entry(back, edge), "ahead": entry(ahead, edge),
+            "positions": entry(positions, None if most is None else most - abs(sizes.integer(s.shift) or 0))}
 
 
 # ---- by numbers, where there is no closed form ---------------------------------------------------------------------------
@@ -136,7 +144,7 @@ def _counted(graph: Graph, source: Value, sizes: Sizes, output: Value | None, wh
     r = _numbers(graph, source, sizes, output)
     if r is None: return Path(why=why)
     if not r.base: return Path(why=UNREAD)
-    import numpy as np                            # only where numbers are asked that no form gives
+    import numpy as np  # only where numbers are asked that no form gives
 
     from plait.compiler.costs.hops import FAR, Unbounded, hops
     n = int(r.n)
@@ -151,9 +159,12 @@ def _counted(graph: Graph, source: Value, sizes: Sizes, output: Value | None, wh
     reaches = _reached(plain < FAR, at, r.length) if n <= WHOLE else None
     if low >= FAR: return Path(None, None, False, reach=reaches, witness=witness, assumed=r.assumed, why=why)
     if n > WHOLE:
-        try: high = max(_most(hops(r.base, n, [e], sizes.bound, how)[0], allowed[k]) for k, e, how in ((0, 0, "ahead"), (1, n - 1, "back")))
+        ends_of = ((0, 0, "ahead"), (1, n - 1, "back"))
+        try: high = max(_most(hops(r.base, n, [e], sizes.bound, how)[0], allowed[k]) for k, e, how in ends_of)
         except Unbounded: high = int(FAR)
-        if high > low: return Path(assumed=r.assumed, why=f"{why}; at {n} positions at least {low}{f', at most {high}' if high < FAR else ''}")
+        if high > low:
+            most = f", at most {high}" if high < FAR else ""
+            return Path(assumed=r.assumed, why=f"{why}; at {n} positions at least {low}{most}")
     return Path(None, low, True, reach=reaches, witness=witness, assumed=r.assumed, why=why)
 
 
@@ -182,7 +193,7 @@ def stacked(graph: Graph, source: Value, sizes: Sizes) -> Path | None:
     except NoForm as e: return _stack(graph, source, sizes, f"no closed form: {e}")
     if _narrow(r, sizes):
         counted = _stack(graph, source, sizes, NARROW)
-        return None if counted is None else replace(counted, exact=exact, copies=copies)
+        return None if counted is None else _kept(counted, exact, sizes)
     count = sizes.integer(copies)
     return Path(exact, sizes.integer(exact), True, copies, max(1, count) if count is not None else None, assumed=r.assumed)
 

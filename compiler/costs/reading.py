@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 import sympy as sp
 
 from plait.compiler.axis import POSITIONAL, Axis
-from plait.compiler.costs import affine
+from plait.compiler.costs import affine, bodies
 from plait.compiler.costs.affine import FALSE, TRUE, Cases, Line, Size, Unreadable, along, inside, same, tidy
-from plait.compiler.costs.connections import START, STEP, At, Band, Base, Clip, Scan, Shift, Spread, Token, copies, either, hangs, then
-from plait.compiler.costs.masks import Count, Indicator, Known, known, reduced
-from plait.compiler.costs.sums import Read, through
+from plait.compiler.costs.connections import START, At, Base, Clip, Shift, Spread, either, then
+from plait.compiler.costs.masks import Count, Indicator, known, reduced
+from plait.compiler.costs.sums import NOTHING, Read, Seen, spots, through
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.prims import (
     TRUTH,
@@ -46,22 +46,6 @@ from plait.compiler.prims import (
 from plait.compiler.sizes import Free, Sizes, evaluate
 
 KEEP_ZERO = ("relu", "neg", "gelu", "silu", "tanh", "sin")        # functions that are 0 at 0
-
-
-@dataclass(frozen=True)
-class Seen:
-    """`live`: where elements are alive, and reads hold; `empty`: what stands elsewhere, zero or minus (−∞)."""
-    reads: tuple[Read, ...] = ()
-    live: Cases = TRUE
-    empty: str = "zero"
-    known: Known = None
-
-
-NOTHING = Seen()
-
-
-def spots(v: Value) -> tuple[Axis, ...]:
-    return tuple(a for a in v.axes if a.role in POSITIONAL)
 
 
 class Reading:
@@ -139,10 +123,10 @@ class Reading:
             case Sort() | Fold() | Scatter():
                 if any(x.reads for x in xs): raise Unreadable("the positions depend on the data")
                 return [NOTHING]
-            case Region(): return self.region(op, xs, n)
+            case Region(): return bodies.region(self, op, xs, n)
             case Loop():
-                if op.axis.role == "sequence": return self.scan(op, xs)
-                return self.pieces(op, xs) if op.carried == 0 else self.repeated(op, xs)
+                if op.axis.role == "sequence": return bodies.scan(self, op, xs)
+                return bodies.pieces(self, op, xs) if op.carried == 0 else bodies.repeated(self, op, xs)
             case _: assert_never(op)
 
     # -- values --------------------------------------------------------------------------------------------------------------
@@ -266,7 +250,8 @@ class Reading:
             if not same(c, d * fast): raise Unreadable("a merge of positions that were not split from one")
             return e.put(p, Line()).put(q, Line()).plus(along(to.name), d)
         told = line(x.known) if isinstance(x.known, Line) else x.known if x.known == TRUE else None
-        return Seen(tuple(replace(read, line=line(read.line)) for read in x.reads), tuple(frozenset(map(line, case)) for case in x.live), x.empty, told)
+        live = tuple(frozenset(map(line, case)) for case in x.live)
+        return Seen(tuple(replace(read, line=line(read.line)) for read in x.reads), live, x.empty, told)
 
     def moved(self, x: Seen, axis: str, by: Size, old: Size, new: Size) -> Seen:
         """Element i of the new axis is element i − by of the old one; zeros where there is none."""
@@ -275,8 +260,7 @@ class Reading:
         reads = []
         for before, q in zip(x.reads, out.reads):
             if before.line == along(axis): q = Read(then(before.base, Shift(by, new)), along(axis), new)
-            elif before.line.coefficient(axis) != 0 and affine.union(there, r) != TRUE: raise Unreadable("a pad of neighbourhoods")
-            elif affine.union(there, r) != TRUE and before.line.coefficient(axis) == 0: raise Unreadable("a pad of what is everywhere the same")
+            elif affine.union(there, r) != TRUE: raise Unreadable("a pad of neighbourhoods, or of what is the same everywhere")
             reads.append(q)
         told = affine.both(out.known, there, r) if isinstance(out.known, tuple) else out.known if affine.union(there, r) == TRUE else None
         live = out.live
@@ -314,19 +298,6 @@ class Reading:
         return Seen(x.reads + self.settled(index).reads, x.live, x.empty)
 
     # -- bodies ----------------------------------------------------------------------------------------------------------------
-    def region(self, op: Region, xs: list[Seen], n: Node) -> list[Seen]:
-        if not any(isinstance(m.op, Sort) for m in op.body.nodes): return self.graph(op.body, xs)
-        if not any(x.reads for x in xs): return [NOTHING] * len(n.outs)
-        self.assumed = True                       # data decide who meets whom: every pair that the mask allows may
-        band = Band(0 if op.arg("causal", False) else None, None)
-        outs = []
-        for v in n.outs:
-            a, = spots(v)
-            read = self.at([Read(base, along(a.name) if at else Line(), self.number(at.size) if at else None)
-                            for base, at in (self.base(x, u) for x, u in zip(xs, n.ins)) if base], a)
-            outs.append(Seen((replace(read, base=then(read.base, band)),)))
-        return outs
-
     @contextmanager
     def inside(self, axis: Axis | None):
         """A loop's body; gives the loop a number of its own, by which its states are known."""
@@ -335,63 +306,3 @@ class Reading:
         if axis is not None: self.hidden = {**before, axis.name: self.number(axis.size)}
         try: yield self.loops
         finally: self.hidden = before
-
-    def pieces(self, op: Loop, xs: list[Seen]) -> list[Seen]:
-        """Pieces of a split axis: the line keeps the piece. Along copies there are no positions to keep."""
-        with self.inside(op.axis if op.axis.role in POSITIONAL else None):
-            return [self.settled(x) for x in self.graph(op.body, xs)]
-
-    def scan(self, op: Loop, xs: list[Seen]) -> list[Seen]:
-        """A state reads the step's input and the states before, for 1 each; what hangs on no state passes for 0."""
-        c, a, size = op.carried, op.axis, self.number(op.axis.size)
-        if any(self.settled(x).reads for x in xs[:c]): raise Unreadable("a recurrence whose first state comes from the source")
-        if any(v.has(a.name) for v in op.body.ins): raise Unreadable("a scan step that sees the whole sequence")
-        with self.inside(a) as loop:
-            states = [Seen((Read(((Token(loop, k), ()),), along(a.name), size),)) for k in range(c)]
-            outs = [self.settled(x) for x in self.graph(op.body, [*states, *xs[c:]])]
-        parts = [self._parts(x, loop, a) for x in outs]
-        fed = {ext for tokens, ext in parts[:c] if tokens}
-        if len(fed) > 1 or any(ext and not tokens for tokens, ext in parts[:c]): raise Unreadable("states that read different inputs")
-        ext = fed.pop() if fed else ()
-        state = then(ext, Scan(not op.reverse))
-        last = Seen((Read(then(state, At(0 if op.reverse else tidy(size - 1), size)), Line(), None),)) if ext else NOTHING
-        stacks = []
-        for x, (tokens, mine) in zip(outs[c:], parts[c:]):
-            bases = [state] if mine == ext else [then(state, Shift(-1 if op.reverse else 1, size), STEP), then(mine, STEP)]
-            stacks.append(x if not tokens else Seen((Read(either([b for b in bases if b]), along(a.name), size),)) if any(bases) else NOTHING)
-        return [last] * c + stacks
-
-    def _parts(self, x: Seen, loop: int, a: Axis) -> tuple[bool, Base]:
-        """Does it hang on a state; and what it reads beside, along the sequence."""
-        base = self.at(x.reads, a).base if x.reads else ()
-        mine = [chain for root, chain in base if isinstance(root, Token) and root.loop == loop]
-        if any(mine) or hangs(base, loop, inside=True): raise Unreadable("a sum over positions inside a scan step")
-        return bool(mine), tuple((root, chain) for root, chain in base if not (isinstance(root, Token) and root.loop == loop))
-
-    def repeated(self, op: Loop, xs: list[Seen]) -> list[Seen]:
-        """Copies: a trip read once, on tokens for the states; then the term of all trips."""
-        c, body = op.carried, op.body
-        if any(x.reads for x in xs[c:c + op.sliced]): raise Unreadable("copies that are told apart by the source")
-        starts = tuple(self.base(x, v)[0] for x, v in zip(xs, body.ins))[:c]
-        with self.inside(None) as loop:
-            def trip(numbers: Sequence[int]) -> tuple[Base, ...]:
-                tokens = [self.token(v, Token(loop, k)) for v, k in zip(body.ins, numbers)]
-                outs = self.graph(body, [*tokens, *xs[c:]])
-                if any(x.reads for x in outs[c:]): raise Unreadable("values of all copies side by side")
-                return tuple(self.base(x, v)[0] for x, v in zip(outs, body.outs[:c]))
-            outs = trip(range(c))
-            joint = None
-            if c > 1 and len(set(starts)) == 1:
-                alike = set(trip([0] * c))
-                joint = alike.pop() if len(alike) == 1 else None
-        ends = copies(starts, outs, loop, self.number(op.axis.size), op.index, joint)
-        return [self.standing(v, b) for v, b in zip(body.outs, ends)] + [NOTHING] * (len(body.outs) - c)
-
-    def token(self, v: Value, t: Token) -> Seen:
-        return self.standing(v, ((t, ()),))
-
-    def standing(self, v: Value, base: Base) -> Seen:
-        at = spots(v)
-        if not base: return NOTHING
-        if len(at) > 1: raise Unreadable(f"a state {v} with positions along two axes")
-        return Seen((Read(base, along(at[0].name), self.number(at[0].size)),)) if at else Seen((Read(base, Line(), None),))

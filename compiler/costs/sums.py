@@ -1,11 +1,31 @@
-"""A sum over positions: the reads of its summands become bands, or everything. One edge into a sum weighs 1."""
+"""What a value is seen as, and a sum over its positions: the reads of its summands become bands, or everything. An edge into a
+sum weighs 1."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plait.compiler.costs.affine import Case, Line, Ranges, Size, Unreadable, along, greater, inside, same, simplified, smaller, sure, tidy
+from plait.compiler.axis import POSITIONAL, Axis
+from plait.compiler.costs.affine import (
+    TRUE,
+    Case,
+    Cases,
+    Line,
+    Ranges,
+    Size,
+    Unreadable,
+    along,
+    greater,
+    inside,
+    same,
+    simplified,
+    smaller,
+    sure,
+    tidy,
+)
 from plait.compiler.costs.connections import STEP, All, Band, Base, Clip, Spread, then
+from plait.compiler.costs.masks import Known
+from plait.compiler.graph import Value
 
 
 @dataclass(frozen=True)
@@ -14,6 +34,22 @@ class Read:
     base: Base
     line: Line
     size: Size | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`live`: where elements are alive, and reads hold; `empty`: what stands elsewhere, zero or minus (−∞)."""
+    reads: tuple[Read, ...] = ()
+    live: Cases = TRUE
+    empty: str = "zero"
+    known: Known = None
+
+
+NOTHING = Seen()
+
+
+def spots(v: Value) -> tuple[Axis, ...]:
+    return tuple(a for a in v.axes if a.role in POSITIONAL)
 
 
 def through(q: Read, case: Case, over: Sequence[str], r: Ranges, alone: bool) -> list[Read]:
