@@ -91,7 +91,7 @@ class Graph:
 
     def networkx(self) -> networkx.DiGraph:
         """The schedule as a DiGraph: a vertex a node (its number), an edge a value read. Bodies stay inside their vertex."""
-        import networkx                                # takes 0.14 s to import: only those who ask pay
+        import networkx  # takes 0.14 s to import: only those who ask pay
 
         g = networkx.DiGraph()
         made = {v: f"in {v.name}" for v in self.ins}

@@ -8,6 +8,7 @@ import sympy as sp
 
 from plait.compiler.costs import depth as depths
 from plait.compiler.costs import path as paths
+from plait.compiler.costs.ideal import ideal
 from plait.compiler.costs.order import order, over_trips, per_sequence
 from plait.compiler.costs.params import params
 from plait.compiler.costs.reuse import reuse
@@ -67,8 +68,14 @@ def model_row(program: Program) -> Row:
     sources = {i.name: i.value for i in program.inputs if any(a.role == "sequence" for a in i.value.axes)}
     single = [at for at, name in program.places.items() if name in LAYERS and name not in SILENT]
     lone = len(program.places) == 1 and len(single) == 1
-    return Row(program.model, program.model, "model", program.model, program.sizes, work(g), None, depths.depth(g), depths.depth(g, depths.tree),
+    return Row(program.model, program.model, "model", program.model, program.sizes, work(g), _ideal(program), depths.depth(g), depths.depth(g, depths.tree),
                path_cell(g, sources, program.sizes, lone), params(g), reuse(g))
+
+
+def _ideal(program: Program, wanted=lambda n: True) -> sp.Expr | None:
+    """By the first input; without a sequence there is nothing to mask."""
+    source = next((i.value for i in program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
+    return None if source is None else ideal(program.graph, source, program.sizes, wanted)
 
 
 def layer_row(program: Program, at: str, name: str) -> Row | None:
@@ -86,7 +93,7 @@ def layer_row(program: Program, at: str, name: str) -> Row | None:
     if layer and cut is not None:
         sources = {v.name if k else "x": v for k, v in enumerate(stream_inputs(cut))}
         cell = path_cell(cut, sources, program.sizes, True) if sources else None
-    return Row(program.model, at, "layer", name, program.sizes, work(g, inside), None, None if cut is None else depths.depth(cut),
+    return Row(program.model, at, "layer", name, program.sizes, work(g, inside), _ideal(program, inside), None if cut is None else depths.depth(cut),
                None if cut is None else depths.depth(cut, depths.tree), cell, owned, reuse(g, inside), copies)
 
 

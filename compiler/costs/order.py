@@ -41,7 +41,7 @@ def order(e: sp.Expr) -> sp.Expr:
     if isinstance(e, sp.Sum): return e
     choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min)]
     if choices: return _of_choices(sp.Add(*[t for t in sp.Add.make_args(e) if t not in choices]), choices)
-    e = _smooth(e)
+    e = _smooth(e).replace(lambda x: isinstance(x, sp.Max | sp.Min), lambda x: type(x)(*map(order, x.args)))
     if e.is_Mul or e.is_Pow:
         top, bottom = sp.fraction(e)
         if bottom.has(sp.Add) or top.has(sp.Add) and bottom.free_symbols: return order(top) / order(bottom)
