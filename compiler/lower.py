@@ -1,6 +1,7 @@
 """Graph → torch.fx.GraphModule. A claimed region is one call of its kernel; any other region is its body, in place.
 
-The only module of the compiler, with those it is made of (tensors, dims, loops, inverse, segments), that imports torch."""
+The only module of the compiler that imports torch, with those it is made of: tensors, dims, products, emission, loops, inverse,
+segments."""
 from __future__ import annotations
 
 import operator
@@ -43,6 +44,7 @@ from plait.compiler.prims import (
     Split,
     Window,
 )
+from plait.compiler.products import product
 from plait.compiler.segments import segmented
 from plait.compiler.sizes import Sizes
 
@@ -153,8 +155,8 @@ class Lowering:
 
     def flat(self, axes: tuple[Axis, ...]): return self.dims(volume(axes))
 
-    def shaped(self, x, axes: tuple[Axis, ...], *groups: tuple[Axis, ...]):
-        """x, with these axes, reshaped so that each group of them is one dimension."""
+    def shaped(self, x, *groups: tuple[Axis, ...]):
+        """x, its axes those of the groups in order, reshaped so that each group is one dimension."""
         if all(len(g) == 1 for g in groups): return x
         return self.call(torch.reshape, x, [self.flat(g) for g in groups])
 
@@ -170,7 +172,7 @@ class Lowering:
             case Position(axis): return [self.call(tensors.positions, self.dims(axis.size), self.like)]
             case Random(fn, axes): return [self.call(tensors.random, fn, [self.dims(p.size) for p in axes], self.whole(x), self.like)]
             case Map(fn): return [self.mapped(fn, n, args)]
-            case Contract(over): return [self.product(n, over, *args)]
+            case Contract(over): return [product(self, n, over, *args)]
             case Reduce(fn, over): return [self.reduced(fn, [dim(o) for o in over], x, a)]
             case Broadcast(axes):
                 shape = [self.dims(p.size) for p in axes]
@@ -239,38 +241,6 @@ class Lowering:
         """An order or an argmax. Of reals inside an inverted part it is kept by forward, not made again from rounded activations."""
         if not self.inverted or a.kind in ("index", "mask"): return self.call(fn, x, dim)
         return self.opaque(kept, self.dims(a.axes[dim].size), x, dim)
-
-    def product(self, n: Node, over: tuple[str, ...], x, y):
-        """One mm, or one bmm where axes go together; each operand stays as it lies, transposed by a view where its sum runs first.
-
-        Never einsum: it turns a product without a sum, or over a size of 1, into a multiplication that no counter sees."""
-        a, b = n.ins
-        x, y = self.whole(x), self.whole(y)
-        both = tuple(p for p in a.axes if b.has(p.name) and p.name not in over)
-        mine, yours = without(a.axes, b.names), without(b.axes, a.names)
-        k = self.summed(a, b, over)
-        left, right = self.matrix(x, a, both, mine, k), self.matrix(y, b, both, yours, k)
-        if both: out = self.call(torch.bmm, left, self.call(torch.transpose, right, 1, 2))
-        else: out = self.call(torch.mm, left, self.call(torch.transpose, right, 0, 1))
-        have = (*both, *mine, *yours)
-        if not (len(mine) == len(yours) == 1 and len(both) < 2): out = self.call(torch.reshape, out, [self.dims(p.size) for p in have])
-        return self.align(out, have, n.outs[0].axes)
-
-    @staticmethod
-    def summed(a: Value, b: Value, over: tuple[str, ...]) -> tuple[Axis, ...]:
-        """The axes to sum over in the order of the operand with more axes of its own to lose: weights are the smaller copy."""
-        lead = a if len(a.axes) >= len(b.axes) else b
-        return tuple(p for p in lead.axes if p.name in over)
-
-    def matrix(self, x, v: Value, both: tuple[Axis, ...], own: tuple[Axis, ...], k: tuple[Axis, ...]):
-        """[both, own, k], as a view wherever the layout allows."""
-        first = {p.name: i for i, p in enumerate(v.axes)}
-        groups: tuple[tuple[Axis, ...], ...] = ((both,) if both else ()) + (own, k)
-        if own and k and max(first[p.name] for p in k) < min(first[p.name] for p in own):       # it lies as [k, own]
-            groups = groups[:-2] + (k, own)
-            x = self.shaped(self.align(x, v.axes, sum(groups, ())), (), *groups)
-            return self.call(torch.transpose, x, len(groups) - 2, len(groups) - 1)
-        return self.shaped(self.align(x, v.axes, sum(groups, ())), (), *groups)
 
     def gathered(self, n: Node, name: str, x, index):
         a, i, y = *n.ins, n.outs[0]
