@@ -1,5 +1,6 @@
 """Closed forms: `hops(offset)` of a chain whose windows are contiguous and hold offset 0 is a step function on either side, the
-same at every position and in every order of the layers. No numpy here. Widths of 1 connect nothing: forms are for 2 and more."""
+same at every position and in every order of the layers. No numpy here. Widths of 1 connect nothing: forms are for 2 and more,
+and for distances of 1 and more."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -145,7 +146,7 @@ def total(a: Alt) -> sp.Expr:
 def closed(x: Side, offset: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """(hops at that offset, the farthest offset reached). Exact when all packs of an alternative cost the same, since then the
     longest are bought first."""
-    if len(x) > 1 and generally(tidy(offset - 1)): x = tuple(a for a in x if total(a) != 0) or x        # who stays does not get there
+    if len(x) > 1 and generally(tidy(offset)): x = tuple(a for a in x if total(a) != 0) or x        # who stays does not get there
     if len(x) == 1: return _bought(x[0], offset), total(x[0])
     if all(total(a) == oo for a in x): return sp.Min(*(_bought(a, offset) for a in x)), oo
     raise NoForm("alternatives of different reach")
@@ -157,7 +158,7 @@ def _bought(a: Alt, offset: sp.Expr) -> sp.Expr:
     need, out = offset - a.reach, a.cost
     for c, r, k in ordered(a.packs):
         rest = need if a.reach == 0 and need == offset else sp.Max(0, need)
-        if r == oo: return out + c * (ONE if generally(tidy(need - 1)) else sp.Piecewise((1, need > 0), (0, True)))
+        if r == oo: return out + c * (ONE if generally(tidy(need if need == offset else need - 1)) else sp.Piecewise((1, need > 0), (0, True)))
         steps = rest / r if r == 1 else sp.ceiling(rest / r)
         out += c * (steps if k == oo or len(a.packs) == 1 else sp.Min(k, steps))
         need = need - r * k if k != oo else ZERO

@@ -82,7 +82,10 @@ def _numbers(graph: Graph, source: Value, sizes: Sizes, output: Value | None) ->
 NARROW = "the closed form is for widths of 2 and more"
 
 
-def _narrow(r: _Read, sizes: Sizes) -> bool:
+def _narrow(r: _Read, sizes: Sizes, shift: Size = 0) -> bool:
+    """Is some width 1, or is there no distance to go?"""
+    distance = sizes.integer(sp.sympify(r.n) - 1 - shift)
+    if distance is not None and distance < 1: return True
     dims = symbols(r.base) | symbols(sp.sympify(r.n))
     return any(sizes.integer(s) == 1 for s in dims) or any(sizes.integer(e) == 0 for e in ends(r.base))
 
@@ -102,7 +105,7 @@ def as_written(graph: Graph, source: Value, sizes: Sizes, output: Value | None =
         s = forms.solved(r.chain, r.n)
         exact, spare = forms.path(s, r.n)
     except NoForm as e: return _counted(graph, source, sizes, output, f"no closed form: {e}")
-    if _narrow(r, sizes): return _kept(_counted(graph, source, sizes, output, NARROW), exact, sizes)
+    if _narrow(r, sizes, s.shift): return _kept(_counted(graph, source, sizes, output, NARROW), exact, sizes)
     room, length = sizes.integer(spare) if spare != sp.oo else 0, sizes.integer(r.n)
     connected = True if spare == sp.oo or forms.sure(tidy(spare)) else None if room is None else room >= 0
     witness = None if length is None else _ends(s, length, sizes, connected)

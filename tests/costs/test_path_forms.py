@@ -30,6 +30,7 @@ FORMS = {
     "dilated by 2": repeat(L, layer("conv", width=d, kernel=3, dilation=2 ** I, causal=True), I),
     "dilated, centred": repeat(L, layer("conv", width=d, kernel=3, dilation=2 ** I), I),
     "shifted": seq(layer("shift_right"), repeat(L, conv)), "shifted attention": seq(layer("shift_right"), causal),
+    "a pair, then bypassed attention": seq(layer("conv", width=d, kernel=2, causal=True), residual(full)),
     "alike": layer("attention", heads=1, causal=True, share_qk=True),
 }
 STACKED = [name for name in FORMS if "shifted" not in name]
