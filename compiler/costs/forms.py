@@ -158,7 +158,9 @@ def _bought(a: Alt, offset: sp.Expr) -> sp.Expr:
     need, out = offset - a.reach, a.cost
     for c, r, k in ordered(a.packs):
         rest = need if a.reach == 0 and need == offset else sp.Max(0, need)
-        if r == oo: return out + c * (ONE if generally(tidy(need if need == offset else need - 1)) else sp.Piecewise((1, need > 0), (0, True)))
+        if r == oo:
+            far = generally(tidy(need if need == offset else need - 1))
+            return out + c * (ONE if far else sp.Piecewise((1, need > 0), (0, True)))
         steps = rest / r if r == 1 else sp.ceiling(rest / r)
         out += c * (steps if k == oo or len(a.packs) == 1 else sp.Min(k, steps))
         need = need - r * k if k != oo else ZERO
