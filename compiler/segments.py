@@ -4,6 +4,7 @@ What cannot be traced (loops, opaque kernels) runs between them, called from an 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, fx, nn
@@ -24,17 +25,28 @@ class Segment(nn.Module):
 
     def __init__(self, graph: fx.GraphModule, dims: list[list[int]]):
         super().__init__()
-        # In a tuple: the graph has no state, and the compiled wrapper's names are not ours.
-        self.run = (torch.compile(graph, fullgraph=True, backend=BACKEND),)
-        self.graph, self.dims = (graph,), dims
+        self.graph, self.dims = (graph,), dims                         # in a tuple: it has no state of ours
+        self.runs: dict[tuple, Callable] = {}
         self.marked = any(dims)
+
+    def compiled(self, *operands) -> Callable:
+        """One code object for each way to be called: with or without gradients, of what, under autocast or not. So what is left to
+        recompile for is sizes, and the limit is far. The number of ways does not grow with calls."""
+        device = next((x.device.type for x in operands if isinstance(x, Tensor)), "cpu")
+        grad = torch.is_grad_enabled()
+        way = (grad, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
+               tuple(x.requires_grad for x in operands if isinstance(x, Tensor)) if grad else ())
+        if way not in self.runs:
+            fresh = fx.GraphModule(nn.Module(), self.graph[0].graph)
+            self.runs[way] = torch.compile(fresh, fullgraph=True, backend=BACKEND)
+        return self.runs[way]
 
     def forward(self, *operands):
         if self.marked:
             for x, dims in zip(operands, self.dims):
                 if isinstance(x, Tensor):
                     for d in dims: torch._dynamo.maybe_mark_dynamic(x, d)
-        return self.run[0](*operands)
+        return self.compiled(*operands)(*operands)
 
 
 def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:

@@ -1,22 +1,22 @@
 """Rows of costs: derived expressions, their leading orders and their values, by model, layer and op. The JSON of the table."""
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 
 from plait.compiler.costs import depth as depths
 from plait.compiler.costs import path as paths
 from plait.compiler.costs.ideal import ideal
-from plait.compiler.costs.order import order, over_trips, per_sequence
+from plait.compiler.costs.order import order, over_trips
 from plait.compiler.costs.params import params
 from plait.compiler.costs.reuse import reuse
-from plait.compiler.costs.work import LEDGERS, once, visits, work
+from plait.compiler.costs.work import LEDGERS, visits, work
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.layer import LAYERS
 from plait.compiler.part import main_output, part, stream_inputs
-from plait.compiler.prims import Contract, Loop, Reduce, Sort
+from plait.compiler.prims import Contract, Reduce, Sort
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
 
@@ -25,108 +25,122 @@ LEVELS = ("model", "layer", "op")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line. Costs are expressions for one sequence in the dims (reuse: and the batch b); None is not derived, or depends on
-    the data. `values` are the dims by which the numbers are made."""
-    model: str
-    at: str
-    kind: str
-    name: str
-    sizes: Sizes
-    work: dict[str, sp.Expr]
-    ideal: sp.Expr | None = None
-    unit: sp.Expr | None = None
-    tree: sp.Expr | None = None
-    path: object = None                                       # PathCell
-    params: sp.Expr | None = None
-    reuse: sp.Expr | None = None
-    copies: sp.Expr | None = None                             # how often a layer stands in a repeat
-
-
-@dataclass(frozen=True)
 class PathCell:
-    """The readings of a row, by input stream; the headline is the longest."""
+    """The readings of a row, by input stream, and the streams' lengths; `stacked` is of the first, where a row can be repeated."""
+
     written: dict[str, paths.Path]
+    lengths: dict[str, int | None]
     stacked: paths.Path | None
 
 
-def rows(program: Program, by: str = "model") -> list[Row]:
-    """The rows of a model at one level. by = layer: the model, then its layers in order; op: each layer's sums below it."""
-    out = [model_row(program)]
-    if by in ("layer", "op"):
-        for at, name in program.places.items():
-            if name in SILENT: continue
-            row = layer_row(program, at, name)
-            if row is None: continue
-            out.append(row)
-            if by == "op": out += op_rows(program, at)
-    return out
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One line. Costs are expressions for one sequence in the dims (reuse: and the batch b), derived when they are asked for;
+    None is not derived, or depends on the data."""
+
+    program: Program
+    at: str
+    kind: str                                                 # model, layer, op
+    name: str
+
+    @property
+    def model(self) -> str:
+        return self.program.model
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.program.sizes
+
+    def _here(self, n: Node) -> bool:
+        return self.kind == "model" or n.at == self.at or self.kind == "op" and n.at == self.at.rsplit("/", 1)[0] and label(n) == self.name
+
+    @cached_property
+    def cut(self) -> Graph | None:
+        """The graph of this row alone."""
+        return self.program.graph if self.kind == "model" else part(self.program.graph, self.at) if self.kind == "layer" else None
+
+    @cached_property
+    def work(self) -> dict[str, sp.Expr]:
+        return work(self.program.graph, self._here)
+
+    @cached_property
+    def ideal(self) -> sp.Expr | None:
+        """By the first input; without a sequence there is nothing to mask."""
+        source = next((i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
+        return None if source is None or self.kind == "op" else ideal(self.program.graph, source, self.sizes, self._here)
+
+    @cached_property
+    def unit(self) -> sp.Expr | None:
+        return None if self.cut is None else depths.depth(self.cut)
+
+    @cached_property
+    def tree(self) -> sp.Expr | None:
+        return None if self.cut is None else depths.depth(self.cut, depths.tree)
+
+    @cached_property
+    def params(self) -> sp.Expr | None:
+        if self.kind == "op": return None
+        return params(self.program.graph, (lambda v: True) if self.kind == "model" else self._owns)
+
+    def _owns(self, v: Value) -> bool:
+        """A parameter of this very statement: its name starts with the place, and no deeper statement claims it."""
+        prefix = self.at.split("/", 1)[1] + "/"
+        if not v.name.startswith(prefix): return False
+        deeper = f"{self.at}/{v.name[len(prefix):].split('/')[0]}"
+        return not any(p == deeper or p.startswith(deeper + "/") for p in self.program.places)
+
+    @cached_property
+    def reuse(self) -> sp.Expr | None:
+        return None if self.kind == "op" else reuse(self.program.graph, self._here)
+
+    @cached_property
+    def copies(self) -> sp.Expr | None:
+        """How often a layer stands in its repeats."""
+        if self.kind != "layer": return None
+        loops = next((loops for n, loops in visits(self.program.graph) if n.at == self.at), ())
+        return over_trips(sp.Integer(1), [loop for loop in loops if loop.axis.role == "copies"])
+
+    @cached_property
+    def path(self) -> PathCell | None:
+        """Of a model, or of one copy of a layer."""
+        if self.kind == "model":
+            sources = {i.name: i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)}
+            lone = [name for name in self.program.places.values() if name not in SILENT]
+            return _path_cell(self.program.graph, sources, self.sizes, len(lone) == 1 and lone[0] in LAYERS)
+        if self.kind != "layer" or self.name not in LAYERS or self.cut is None: return None
+        sources = {v.name if k else "x": v for k, v in enumerate(stream_inputs(self.cut))}
+        return _path_cell(self.cut, sources, self.sizes, True) if sources else None
 
 
-def model_row(program: Program) -> Row:
-    g = program.graph
-    sources = {i.name: i.value for i in program.inputs if any(a.role == "sequence" for a in i.value.axes)}
-    single = [at for at, name in program.places.items() if name in LAYERS and name not in SILENT]
-    lone = len(program.places) == 1 and len(single) == 1
-    return Row(program.model, program.model, "model", program.model, program.sizes, work(g), _ideal(program), depths.depth(g), depths.depth(g, depths.tree),
-               path_cell(g, sources, program.sizes, lone), params(g), reuse(g))
-
-
-def _ideal(program: Program, wanted=lambda n: True) -> sp.Expr | None:
-    """By the first input; without a sequence there is nothing to mask."""
-    source = next((i.value for i in program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
-    return None if source is None else ideal(program.graph, source, program.sizes, wanted)
-
-
-def layer_row(program: Program, at: str, name: str) -> Row | None:
-    """The work of all its copies; depth and path of one."""
-    g = program.graph
-    here = [(n, loops) for n, loops in visits(g) if n.at == at]
-    prefix = at.split("/", 1)[1] + "/"
-    owned = params(g, lambda v: v.name.startswith(prefix) and "/" not in _below(v.name, prefix, program))
-    if not here and owned == 0: return None
-    inside = lambda n: n.at == at                                                                                   # noqa: E731
-    cut = part(g, at)
-    copies = over_trips(sp.Integer(1), [loop for loop in here[0][1] if loop.axis.role == "copies"]) if here else None
-    layer = name in LAYERS
-    cell = None
-    if layer and cut is not None:
-        sources = {v.name if k else "x": v for k, v in enumerate(stream_inputs(cut))}
-        cell = path_cell(cut, sources, program.sizes, True) if sources else None
-    return Row(program.model, at, "layer", name, program.sizes, work(g, inside), _ideal(program, inside), None if cut is None else depths.depth(cut),
-               None if cut is None else depths.depth(cut, depths.tree), cell, owned, reuse(g, inside), copies)
-
-
-def _below(name: str, prefix: str, program: Program) -> str:
-    """What is left of a parameter's name when its place is taken off, empty of sub-names of the same layer."""
-    rest = name[len(prefix):]
-    step = rest.split("/")[0]
-    at = f"{program.model}/{prefix}{step}"
-    deeper = any(p == at or p.startswith(at + "/") for p in program.places)
-    return "/" if deeper else ""
-
-
-def op_rows(program: Program, at: str) -> Iterator[Row]:
-    """A row for every sum, product and sort of a place; equal ones (the same name) together."""
-    found: dict[str, list[tuple[Node, tuple[Loop, ...]]]] = {}
-    for n, loops in visits(program.graph):
-        if n.at == at and isinstance(n.op, Contract | Reduce | Sort): found.setdefault(n.name or type(n.op).__name__.lower(), []).append((n, loops))
-    for name, nodes in found.items():
-        counts = dict.fromkeys(LEDGERS, sp.Integer(0))
-        for n, loops in nodes:
-            ledger, count = once(n)
-            counts[ledger] = sp.expand(counts[ledger] + per_sequence(over_trips(count, loops)))
-        yield Row(program.model, f"{at}/{name}", "op", name, program.sizes, counts)
-
-
-def path_cell(g: Graph, sources: dict[str, Value], sizes: Sizes, stack: bool) -> PathCell:
+def _path_cell(g: Graph, sources: dict[str, Value], sizes: Sizes, stack: bool) -> PathCell:
     """Every input stream that the output reads, and, for a row that can be repeated, the first of them stacked."""
     out = main_output(g)
     read = {name: paths.as_written(g, v, sizes, out) for name, v in sources.items()}
     read = {k: p for k, p in read.items() if p.why != paths.UNREAD} or read
     first = next(iter(read), None)
-    alone = Graph(g.ins, g.nodes, (out,))
-    return PathCell(read, paths.stacked(alone, sources[first], sizes) if stack and first is not None else None)
+    stacked = paths.stacked(Graph(g.ins, g.nodes, (out,)), sources[first], sizes) if stack and first is not None else None
+    return PathCell(read, {k: sizes.integer(sources[k].role("sequence").size) for k in read}, stacked)
+
+
+def label(n: Node) -> str:
+    """What a person calls an op."""
+    return n.name or type(n.op).__name__.lower()
+
+
+def rows(program: Program, by: str = "model") -> list[Row]:
+    """The rows of a model at one level. by = layer: the model, then its layers in order; op: each layer's sums below it."""
+    out = [Row(program, program.model, "model", program.model)]
+    if by == "model": return out
+    ops: dict[str, dict[str, None]] = {}
+    for n, _ in visits(program.graph):
+        found = ops.setdefault(n.at, {})
+        if isinstance(n.op, Contract | Reduce | Sort): found.setdefault(label(n))
+    for at, name in program.places.items():
+        row = Row(program, at, "layer", name)
+        if name in SILENT or at not in ops and row.params == 0: continue
+        out.append(row)
+        if by == "op": out += [Row(program, f"{at}/{op}", "op", op) for op in ops.get(at, ())]
+    return out
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------------
@@ -153,7 +167,7 @@ def as_json(row: Row, batch: int = 1) -> dict:
         "copies": cell(row.copies, s),
         "work": {**headline, "ledgers": {k: cell(row.work[k], s) for k in LEDGERS if k != "contraction"}, "ideal": cell(row.ideal, s), "executed": None},
         "depth": {"unit": cell(row.unit, s), "tree": cell(row.tree, s)},
-        "path": _path_json(row.path, s) if isinstance(row.path, PathCell) else None,
+        "path": None if row.path is None else _path_json(row.path, s),
         "params": cell(row.params, s), "saved": None, "peak": None, "reuse": cell(row.reuse, s, batch), "training": None,
     }
 

@@ -19,7 +19,7 @@ class Checked:
 
 def check(file: File) -> Checked:
     """Expand every model with its loss, read every train block. Raises PlaitError with what is wrong in all of them."""
-    from plait.runtime.recipe import recipe                    # reads a train block; knows no torch
+    from plait.runtime.recipe import recipe  # reads a train block; knows no torch
     wrong: list[Diagnostic] = []
     warnings: list[Diagnostic] = []
     for name, model in file.models.items():

@@ -153,9 +153,8 @@ def note(r: Row) -> str:
     out = []
     for name, p in r.path.written.items():
         if p.connected is False and p.reach:
-            n = p.reach["positions"]["value"]
-            total = (p.witness or (0, 0))
-            which = f" of {max(total) + 1:,}" if max(total) else ""
+            n, total = p.reach["positions"]["value"], r.path.lengths[name]
+            which = "" if total is None else f" of {total:,}"
             stream = f" ({name})" if len(r.path.written) > 1 else ""
             out.append(f"as written: reaches {n:,}{which}{stream}" if n is not None else f"as written: not connected{stream}")
     if any(p.assumed for p in r.path.written.values()): out.append("reach assumed: it depends on the data")

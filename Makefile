@@ -1,0 +1,44 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test proof lint clean wheel
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip setuptools wheel
+	$(BIN)/pip install --quiet -e .
+	touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/pip install --quiet -e '.[test]'
+	touch $@
+
+# The table of specs/table1.plait, a small character model on the built-in corpus, a sample from it.
+demo: $(VENV)/.installed
+	$(BIN)/plait table specs/table1.plait
+	rm -rf runs/demo
+	$(BIN)/plait train specs/demo.plait --out runs/demo
+	$(BIN)/plait sample runs/demo --prompt "The " --length 300 --temperature 0.8
+
+# mypy reads an installed copy, from outside the root: there ./plait shadows the package, and an editable install is a hook it cannot follow
+lint: $(VENV)/.tested
+	$(BIN)/ruff check .
+	rm -rf $(VENV)/typed build
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/typed .
+	cd / && MYPYPATH=$(abspath $(VENV))/typed $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) --cache-dir $(abspath .mypy_cache) -p plait
+
+test: lint
+	$(BIN)/python -m pytest
+
+# What takes longer: the training bars. SHAKESPEARE, PART13 and ENWIK8 name the corpora; a bar without its corpus is skipped and says so.
+proof: $(VENV)/.tested
+	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof
+
+wheel: $(VENV)/.tested
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --outdir dist
+
+clean:
+	rm -rf build dist runs $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
