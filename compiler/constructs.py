@@ -76,16 +76,16 @@ def repeat(e: Expander, b: Builder, x: Stream, s: ast.Repeat, place: Place) -> S
             raise error("E0306", f"a repeated body gives back the shape it takes: it takes {shape(x)} and gives {shape(y)}", s.span,
                         *place.names.notes(*(a.size for a in (*x.value.axes, *y.value.axes) if a.role != "batch")))
         value = y.value if y.value.axes == state.axes else inner.broadcast(y.value, *state.axes)
-        used = index if index is not None and _reads(inner, index) else None
+        used = index if index is not None and _reads(inner, index, s) else None
         return x.to(b.close(inner, over, [x.value], [], [value], index=used)[0])
 
 
-def _reads(b: Builder, index: sp.Symbol) -> bool:
+def _reads(b: Builder, index: sp.Symbol, s: ast.Repeat) -> bool:
     """Whether an attribute of the body holds the index; if a parameter's size does, that is a mistake."""
-    for v in b.cut.values():
-        if any(index in a.size.free_symbols for a in v.axes):
-            raise Mistake("E0307", f"`{index}` cannot be in the shape of a parameter: all copies have parameters of one shape")
-    return any(index in symbols for n in Graph((), tuple(b.nodes), ()).walk() for symbols in [_symbols(n)])
+    for v in (*b.cut.values(), *b.captured.values()):
+        if v.kind == "param" and any(index in a.size.free_symbols for a in v.axes):
+            raise error("E0307", f"`{index}` cannot be in the shape of a parameter: all copies have parameters of one shape", s.span)
+    return any(index in _symbols(n) for n in Graph((), tuple(b.nodes), ()).walk())
 
 
 def _symbols(n: Node) -> set:

@@ -1,0 +1,125 @@
+"""What people really write wrong in names, sizes and shapes, and what each gets: code, the marked text, words of the message."""
+import pytest
+
+from plait.compiler.causality import leaks
+from plait.compiler.expand import expand, open_file
+from plait.dsl.errors import PlaitError, render_all
+from plait.dsl.parser import parse
+
+
+def wrong(text: str):
+    """The diagnostics of a text, over all its models."""
+    try:
+        file = open_file(parse(text, "test.plait"))
+        for m in file.models: expand(file, m, loss=True)
+    except PlaitError as e:
+        assert render_all(e)
+        return e.diagnostics
+    return ()
+
+
+def marked(d) -> str:
+    return d.span.source.text[d.span.start:d.span.end]
+
+
+def spec(body: str, dims: str = "n = 16; d = 8; h = 2; f = 4 * d", before: str = "", out: str = "[n, d]") -> str:
+    return f"plait 1\ndims {{ {dims} }}\n{before}\nmodel m {{\n  input x: stream[n, d]\n  y = x {{\n{body}\n  }}\n  output y: {out}\n}}\n"
+
+
+CASES = {
+    # body or whole file, code, marked text, words in the message or help
+    "a misspelt layer": (spec("attnetion(heads = h)"), "E0402", "attnetion", "attention"),
+    "another library's argument": (spec("attention(n_heads = 8)"), "E0501", "n_heads", "called `heads` here"),
+    "an undefined dim": (spec("linear(dff)"), "E0401", "dff", "`f` (32)"),
+    "dims that define each other": ("plait 1\ndims { h = 2; d = h * k; k = d / h }\n", "E0404", "d = h * k", "define each other"),
+    "heads that do not divide": (spec("attention(heads = h)", "n = 16; d = 1024; h = 12"), "E0301", "h", "8 or 16"),
+    "a branch of another width": (spec("residual { linear(f); gelu }"), "E0310", "residual", "[n, f]"),
+    "one part": (spec("reversible(repeat = 2) { attend: { attention(heads = h) } }"), "E0310", "reversible", "at least two"),
+    "a size that is not whole": (spec("linear(d / 3)"), "E0302", "d / 3", "whole"),
+    "a derived dim that is not whole": ("plait 1\ndims { d = 10; k = d / 4 }\n", "E0302", "d / 4", "whole"),
+    "a size of zero": (spec("linear(d - d)"), "E0303", "d - d", "at least 1"),
+    "a broken promise": ("plait 1\ndims { n = 10; c = 4; require n % c == 0 }\n", "E0304", "require n % c == 0", "n % c == 0"),
+    "an odd number of buckets": (spec("lsh_attention(heads = h, chunk = 4, buckets = 7)"), "E0305", "7", "even"),
+    "a repeat that changes the width": (spec("repeat 2 { linear(f) }"), "E0306", None, "[n, f]"),
+    "an index in a parameter's shape": (spec("repeat 3 as i { linear(d + i); linear(d) }"), "E0307", None, "i"),
+    "mixing in a chunked body": (spec("chunked(over = n, pieces = 4) { linear(d); attention(heads = h) }"), "E0308", "attention(heads = h)", "mixes"),
+    "a recurrence in a chunked body": (spec("chunked(over = n, pieces = 4) { rnn(d) }"), "E0308", "rnn(d)", "mixes"),
+    "a shift in a chunked body": (spec("chunked(over = n, pieces = 4) { shift_right }"), "E0308", "shift_right", "mixes"),
+    "positions in a chunked body": (spec("chunked(over = n, pieces = 4) { positions(sinusoidal) }"), "E0308", "positions(sinusoidal)", "mixes"),
+    "an output of another shape": (spec("linear(f)"), "E0309", "output y: [n, d]", "[n, f]"),
+    "a block in itself": (spec("loop", before="block loop { loop }"), "E0405", None, "contains itself"),
+    "no such stream": (spec("attention(heads = h, keys = memroy)"), "E0402", "memroy", "stream"),
+    "two arguments without a name": (spec("conv(d, 3)"), "E0505", "3", "kernel"),
+    "a missing argument": (spec("conv(d)"), "E0502", None, "kernel"),
+    "a word where a size belongs": (spec("linear(true)"), "E0401", "true", "not defined"),
+    "a size where a word belongs": (spec("feed_forward(d, activation = 3)"), "E0501", "3", "relu"),
+    "a word that is no choice": (spec("feed_forward(d, activation = swish)"), "E0501", "swish", "relu"),
+    "dropout of one": (spec("dropout(1)"), "E0503", "1", "below 1"),
+    "vectors where symbols belong": (spec("embed(10, width = d)"), "E0313", None, "vectors already"),
+    "a dim bound twice": ("plait 1\ndims { d = 1; d = 2 }\n", "E0406", "d = 2", "twice"),
+    "the batch": ("plait 1\ndims { b = 1 }\n", "E0406", "b = 1", "batch"),
+    "a window on another stream": (spec("attention(heads = h, keys = x, window = 3)"), "E0504", None, "window"),
+    "positions that do not reach": (spec("positions(learned, max = 4)"), "E0303", "4", "16"),
+    "no input": ("plait 1\nmodel m { output y: [1] }\n", "E0408", None, "no input"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mistake(name):
+    text, code, where, words = CASES[name]
+    found = wrong(text)
+    assert found, "no mistake was found"
+    d = next((d for d in found if d.code == code), None)
+    assert d is not None, [(x.code, x.message) for x in found]
+    assert where is None or marked(d) == where
+    assert words in f"{d.message} {d.help} {d.numbers}", (d.message, d.help, d.numbers)
+
+
+def test_heads_that_do_not_divide_shows_where_both_were_set():
+    d, = wrong(spec("attention(heads = h)", "n = 16\nd = 1024\nh = 12"))
+    assert d.numbers == "d / h = 1024 / 12 leaves 4"
+    assert d.help == "h = 8 or 16; or d = 1020 or 1032"
+    assert [marked(n) for n in d.notes] == ["d = 1024", "h = 12"]
+
+
+def test_the_grid_and_the_widths_at_once():
+    """sequence.md 27: a grid that does not cover n, widths that do not add up to d: both in one run."""
+    found = wrong(spec("positions(axial, grid = (3, 4), widths = (2, 5))"))
+    assert [d.code for d in found] == ["E0303", "E0302"] and [marked(d) for d in found] == ["(3, 4)", "(2, 5)"]
+
+
+def test_all_independent_mistakes_in_one_run():
+    found = wrong(spec("attention(n_heads = 8)\nlinear(dff)\nconv(d, kernel = true)\nwibble"))
+    assert [d.code for d in found] == ["E0501", "E0401", "E0401", "E0402"]
+
+
+def test_at_most_twenty():
+    assert len(wrong(spec("\n".join(f"linear(q{i})" for i in range(50))))) == 20
+
+
+LANGUAGE_MODEL = """plait 1
+dims {{ V = 11; n = 16; d = 8; h = 2 }}
+model m {{
+  input text: tokens[n] of V
+  logits = text {{ {shift}embed(V, width = d); residual {{ attention(heads = h{causal}) }}; unembed(V) }}
+  output logits: [n, V]
+}}
+train m {{ data = text("f"); loss = cross_entropy(logits, {target}); batch = 1 sequences; lr = 1; stop = 1 steps }}
+"""
+
+
+@pytest.mark.parametrize("causal, shift, target, leak", [
+    ("", "", "next(text)", True),
+    (", causal = true", "", "next(text)", False),
+    (", causal = true", "", "text", True),                    # the logits at t see symbol t itself
+    (", causal = true", "shift_right; ", "text", False),
+    ("", "shift_right; ", "text", True),
+])
+def test_a_model_that_sees_what_it_predicts(causal, shift, target, leak):
+    file = open_file(parse(LANGUAGE_MODEL.format(causal=causal, shift=shift, target=target), "lm.plait"))
+    found = leaks(file, "m")
+    assert [d.code for d in found] == (["W0401"] if leak else [])
+    if leak:
+        way = found[0].numbers.split(" → ")
+        assert way[0] == "text" and way[-2:] == ["logits", "loss"]
+        assert causal or "attention" in way
