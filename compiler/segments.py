@@ -51,8 +51,10 @@ class Segment(nn.Module):
 
 def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
     """The same module with its runs of traceable nodes compiled. loose: names of dims without a value."""
-    # Past the limit torch would run eagerly and say so in a log line only.
+    # Past the limit torch would run eagerly and say so in a log line only. Free sizes need a few more graphs than its 8 allow: torch
+    # makes own ones for a size of 1, for an offset of 0, for sizes that happen to be equal.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    torch._dynamo.config.recompile_limit = max(32, torch._dynamo.config.recompile_limit)
     runs = _runs(module.graph)
     outer, root = fx.Graph(), nn.Module()
     at: dict[fx.Node, fx.Node] = {}

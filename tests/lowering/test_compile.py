@@ -1,6 +1,8 @@
 """Compiling by region: once a body, no breaks, nothing again after the first steps, the numbers of the eager module."""
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch._dynamo
@@ -81,6 +83,14 @@ def test_generated_code(kit, monkeypatch):
     """The backend that counts, once: the same numbers, random ones too."""
     monkeypatch.setattr(segments, "BACKEND", "inductor")
     both(kit, f"repeat 2 {{ {BLOCK} }}")
+
+
+def test_many_ways_to_be_called(kit):
+    """Batches, gradients or none, autocast or not: a recompile past the limit would raise."""
+    m = kit.module(f"repeat 2 {{ {BLOCK} }}", dtype=torch.float32, compile=True)
+    for cast, grad, batch in itertools.product((False, True), (True, False), (4, 3, 1)):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast), torch.set_grad_enabled(grad): y = m(torch.randn(batch, 7, 8))
+        if grad: y.float().sum().backward()
 
 
 def test_no_wrapper_in_the_names(kit):
