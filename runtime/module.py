@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 
 import sympy as sp
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from plait.compiler.axis import Axis
 from plait.compiler.builder import Init
 from plait.compiler.claim import claim
+from plait.compiler.costs.params import params
 from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
@@ -22,6 +24,7 @@ from plait.runtime.kernels import EMISSIONS
 
 EVALUATION_KEY = 0x5EED                       # the key of what is random in evaluation (LSH's rotations): always the same
 KEYS = 2**62
+MOST_COPIES = 100_000
 
 
 class Module(nn.Module):
@@ -39,6 +42,7 @@ class Module(nn.Module):
         self.program, self.compiles, self.forced = program, compile, dict(kernels or {})
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
+        _affordable(program, torch.device(device), dtype)
         for v in program.graph.ins:
             if v.kind != "param": continue
             copies = tuple(a for a in v.axes if a.role == "copies")
@@ -213,6 +217,19 @@ class Module(nn.Module):
         memo[id(self)] = made
         made.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
         return made
+
+
+def _affordable(program: Program, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuses what could never be built, before anything is: too many copies, or more parameters than there is memory."""
+    copies = max((program.sizes.integer(a.size) or 0 for v in program.graph.ins for a in v.axes if a.role == "copies"), default=0)
+    if copies > MOST_COPIES:
+        raise error("E0606", f"{program.model} repeats a body {copies:,} times: a module has at most {MOST_COPIES:,} copies",
+                    help="plait table counts any number of copies; to build the model choose fewer")
+    bytes_ = (program.sizes.integer(params(program.graph)) or 0) * dtype.itemsize
+    there = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if bytes_ > there:
+        raise error("E0606", f"the parameters of {program.model} alone take {bytes_ / 2**30:,.1f} GiB, and {device.type} has {there / 2**30:,.1f} GiB",
+                    help="--set makes its dims smaller")
 
 
 def started(init: Init, shape: list[int], sizes: Sizes) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from plait.compiler.expand import File, expand, open_file
-from plait.compiler.names import resolve
+from plait.compiler.resolve import resolve
 from plait.dsl import override
 from plait.dsl.errors import Span, error
 from plait.dsl.parser import parse

@@ -110,7 +110,9 @@ def trainable(recipe: Recipe) -> None:
     if not SOURCES[data.kind].built: refuse(f"data from `{data.kind}`", data.span, _built(SOURCES))
     if not OPTIMIZERS[optimizer.kind].built: refuse(f"the optimizer `{optimizer.kind}`", optimizer.span, _built(OPTIMIZERS))
     if recipe.precision != "fp32": refuse(f"precision `{recipe.precision}`", recipe.keys.get("precision"), "precision = fp32")
-    if recipe.microbatch is not None: refuse("`microbatch`", recipe.microbatch.span, "leave it out; a smaller `batch` takes less memory")
+    micro, batch = recipe.microbatch, recipe.batch
+    if micro is not None and (micro.amount, micro.unit) != (batch.amount, batch.unit):
+        refuse("a `microbatch` smaller than the batch", micro.span, "a microbatch of the whole batch; a smaller `batch` takes less memory")
     if recipe.stop.unit not in ("steps", "epochs"): refuse(f"a stop in {recipe.stop.unit}", recipe.stop.span, "stop = 1k steps, or epochs")
     for action in recipe.actions("checkpoint"):
         if action.arguments["best"] is not None: refuse("`best` in checkpoint", action.span, "checkpoint(keep = 2) keeps the last ones")
