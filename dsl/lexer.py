@@ -8,6 +8,7 @@ from typing import Any
 
 from plait.dsl.errors import Diagnostic, Source, Span
 from plait.dsl.numerals import BadNumber, both, read
+from plait.dsl.spec import UNITS
 
 KEYWORDS = frozenset(
     "plait dims require let share block use model input output tokens stream class of padded repeat as shared train every compare "
@@ -80,6 +81,8 @@ _TOKEN = re.compile(
 )
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 
+_OPENS = re.compile(r"[ \t]*\(")
+
 
 @dataclass(slots=True)
 class Token:
@@ -145,7 +148,8 @@ def scan(source: Source, out: Diagnostics, sizes: bool = False) -> list[Token]:
         if kind == "NEWLINE":
             line_start = at
         elif kind == "NAME":
-            token.type = word.upper() if word in KEYWORDS else "NAME"
+            called = word in UNITS and _OPENS.match(text, at)  # `sequences("FILE")` is data, `8 sequences` an amount
+            token.type = word.upper() if word in KEYWORDS and not called else "NAME"
         elif kind == "SIGN":
             token.type = SIGNS[word]
             if word == "{":

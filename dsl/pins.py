@@ -21,4 +21,5 @@ def _pinned(node: Any, pins) -> Any:
         if all(a.name != name for a in node.arguments):
             extra = Argument(name, Number(value, str(value), node.span), node.span)
             node = replace(node, arguments=(*node.arguments, extra), called=True)
-    return replace(node, **{f.name: _pinned(getattr(node, f.name), pins) for f in fields(node) if f.name in ("items", "members", "body", "statements", "parts")})
+    inner = [f.name for f in fields(node) if f.name in ("items", "members", "body", "statements", "parts")]
+    return replace(node, **{name: _pinned(getattr(node, name), pins) for name in inner})

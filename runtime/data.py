@@ -162,7 +162,7 @@ class Generated:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(f"{i} " for i in ids)
+        return "".join(f" {i}" for i in ids)
 
 
 def _tensor(a: np.ndarray) -> Tensor:

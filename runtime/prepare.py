@@ -41,6 +41,7 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     found = recipe(file.spec, model, names(file, model))
     if found is None:
         raise error("E0637", f"no train block is for the model `{model}`", file.models[model].name_span, help=f"train {model} {{ … }}")
+    if not SOURCES[found.data.kind].built: trainable(found)
     dataset = data.open_for(program, found.data, folder, found.seed)
     vocabulary = program.inputs[0].classes
     if program.sizes.integer(vocabulary) is None:

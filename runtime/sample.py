@@ -10,6 +10,9 @@ from plait.compiler.program import Program
 from plait.dsl.errors import PlaitError, error
 from plait.runtime.data import Dataset
 
+# a byte model may well say something to the terminal: everything but line ends and tabs becomes U+FFFD
+CONTROL = {c: "\N{REPLACEMENT CHARACTER}" for c in (*range(32), 127, *range(128, 160)) if chr(c) not in "\n\t"}
+
 
 def sample(module: nn.Module, dataset: Dataset, prompt: str = "", length: int = 200, temperature: float = 1.0,
            top_k: int | None = None, seed: int = 0) -> Iterator[str]:
@@ -51,8 +54,8 @@ def _continue(module: nn.Module, dataset: Dataset, ids: list[int], length: int, 
             text = dataset.decode(waiting)
             if text.endswith("\N{REPLACEMENT CHARACTER}") and len(waiting) < 4: continue   # a character may be several bytes
             waiting.clear()
-            yield text
-        if waiting: yield dataset.decode(waiting)
+            yield text.translate(CONTROL)
+        if waiting: yield dataset.decode(waiting).translate(CONTROL)
     finally: module.train(training)
 
 

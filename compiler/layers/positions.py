@@ -11,6 +11,11 @@ from plait.compiler.layer import Mistake, Pair, Size, Stream, divided, feature, 
 BASE = sp.Integer(10000)
 
 
+def small(width: sp.Expr) -> Init:
+    """Vectors of length about 1, as the embeddings they are added to."""
+    return Init("normal", 1 / sp.sqrt(width))
+
+
 @layer
 def positions(b: Builder, x: Stream, kind: Literal["sinusoidal", "learned", "axial", "rotary"], *, max: Size | None = None,
               grid: Pair | None = None, widths: Pair | None = None) -> Stream:
@@ -54,14 +59,15 @@ def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
     if have is not None and want is not None and want > have:
         raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),
                       help=f"positions(learned, max = {want})")
-    table = b.param("weight", axis("n", most, "sequence"), d, init=Init("normal", sp.Rational(1, 50)))
+    table = b.param("weight", axis("n", most, "sequence"), d, init=small(d.size))
     return table if sizes.same(most, n.size) else b.slice(table, "n", 0, n.size)
 
 
 def _axial(b: Builder, x: Value, grid, widths) -> Value:
     n, d, sizes = sequence(x), feature(x), b.sizes
     if grid is None or widths is None:
-        raise Mistake("E0502", "axial positions need a grid and two widths", "kind", help="positions(axial, grid = (128, 512), widths = (d / 4, 3 * d / 4))")
+        raise Mistake("E0502", "axial positions need a grid and two widths", "kind",
+                      help="positions(axial, grid = (128, 512), widths = (d / 4, 3 * d / 4))")
     (rows, columns), (left, right) = grid, widths
     wrong = []
     cells, need = sizes.integer(rows * columns), sizes.integer(n.size)
@@ -75,7 +81,7 @@ def _axial(b: Builder, x: Value, grid, widths) -> Value:
     row, column = axis("row", rows, "sequence"), axis("column", columns, "sequence")
     sides = []
     for name, along, width in (("row", row, left), ("column", column, right)):
-        table = b.param(name, along, axis("d", width), init=Init("normal", sp.Rational(1, 50)))
+        table = b.param(name, along, axis("d", width), init=small(d.size))
         sides.append(b.broadcast(table, row, column, axis("d", width)))
     flat = axis("n", rows * columns, "sequence")
     table = b.merge(b.concat("d", *sides), "row", "column", flat)

@@ -170,7 +170,7 @@ def test_a_task_that_does_not_fit(tmp_path, written, length, part):
 
 def test_a_prompt_of_a_task_is_numbers(tmp_path):
     d = opened(tmp_path, "duplicate(symbols = 5, length = 8)")
-    assert d.encode("0 5 1") == [0, 5, 1] and d.decode([0, 5]) == "0 5 "
+    assert d.encode("0 5 1") == [0, 5, 1] and d.decode([0, 5]) == " 0 5"
     for text in ("a", "6"):
         with pytest.raises(PlaitError): d.encode(text)
 
