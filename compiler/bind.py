@@ -45,8 +45,9 @@ def unknown(owner: str, a: ast.Argument, known: list[str]) -> PlaitError:
     """There is no such argument; perhaps it is called otherwise here."""
     name = a.name or ""
     near = suggest(name, known, ALIASES)
-    if name in ALIASES and near: return error("E0501", f"`{name}` is called `{near[0]}` here", a.name_span or a.span, help=f"{near[0]} = {text(a.value)}")
-    return error("E0501", f"{owner} has no argument `{name}`", a.name_span or a.span,
+    at = a.name_span or a.span
+    if name in ALIASES and near: return error("E0501", f"`{name}` is called `{near[0]}` here", at, help=f"{near[0]} = {text(a.value)}")
+    return error("E0501", f"{owner} has no argument `{name}`", at,
                  help=" or ".join(f"`{n}`" for n in near) + "?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
 
 
@@ -56,7 +57,8 @@ def describe(x: Argument) -> str:
     return ", or ".join(words + (["one of " + ", ".join(x.choices)] if x.choices else [])) or "nothing"
 
 
-def bind(layer: Layer, given: tuple[ast.Argument, ...], names: Names, streams: Mapping[str, Stream], span: Span) -> tuple[dict, dict[str, ast.Argument]]:
+def bind(layer: Layer, given: tuple[ast.Argument, ...], names: Names, streams: Mapping[str, Stream],
+         span: Span) -> tuple[dict, dict[str, ast.Argument]]:
     """Keyword arguments for the layer's function, and where each was written."""
     written = pair_up(layer.name, layer.arguments, given, span)
     found: list[Diagnostic] = []
@@ -83,7 +85,9 @@ def convert(owner: str, x: Argument, e: ast.Expr, names: Names, streams: Mapping
     if "pair" in x.kinds and isinstance(e, ast.Tuple):
         if len(e.items) != 2: raise error("E0501", f"`{x.name}` of {owner} takes two sizes, here {len(e.items)}", e.span)
         return tuple(names.size(i) for i in e.items)
-    if word is not None and x.choices and not (set(x.kinds) & {"size", "count", "number"} and word in names.entries): raise _choice(owner, x, word, e, names)
+    if word is not None and x.choices:
+        named = word in names.entries and bool(set(x.kinds) & {"size", "count", "number"})
+        if not named: raise _choice(owner, x, word, e, names)
     if "size" in x.kinds: return names.size(e)
     if "count" in x.kinds: return _count(owner, x, e, names)
     if "number" in x.kinds: return names.number(e)

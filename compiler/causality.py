@@ -32,14 +32,16 @@ def leaks(file: File, model: str) -> list[Diagnostic]:
     if not sees: return []
     way = [name.name, *_layers(program, paths.leak(program.graph, source, program.sizes, out)), logits.name, "loss"]
     when = "the logits at t − 1 can see symbol t, which they predict" if ahead else "the logits at t can see symbol t, which they predict"
-    return [Diagnostic("W0401", f"{model} can see what it is to predict: {when}", call.span, numbers=" → ".join(way),
-                       help="attention(heads = h, causal = true), conv(…, causal = true)" if ahead else "shift_right before embed, and causal layers")]
+    cure = "attention(heads = h, causal = true), conv(…, causal = true)" if ahead else "shift_right before embed, and causal layers"
+    return [Diagnostic("W0401", f"{model} can see what it is to predict: {when}", call.span, numbers=" → ".join(way), help=cure)]
 
 
 def _itself(found, program: Program) -> bool:
     """Does position t read input t? Its offset 0 is within the reach."""
+    def at(bound): return program.sizes.value(sp.sympify(bound)) or 0
+
     low, high = found
-    return (low is None or (program.sizes.value(sp.sympify(low)) or 0) <= 0) and (high is None or (program.sizes.value(sp.sympify(high)) or 0) >= 0)
+    return (low is None or at(low) <= 0) and (high is None or at(high) >= 0)
 
 
 def _layers(program: Program, places: tuple[str, ...]) -> list[str]:

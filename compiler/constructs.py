@@ -1,7 +1,6 @@
 """The constructs of the language: repeat, residual, reversible, chunked, parallel. Each takes bodies, not only arguments."""
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,23 +10,23 @@ from plait.compiler.axis import axis
 from plait.compiler.bind import convert, pair_up
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.layer import LAYERS, Argument, Mistake, Stream, feature, sequence
+from plait.compiler.layer import LAYERS, NEEDED, NUMBER_0, SIZE_1, Argument, Stream, feature, sequence
 from plait.compiler.layers.dropout import dropout
 from plait.compiler.names import Entry
-from plait.compiler.prims import Contract, Fold, Loop, Merge, Pad, Position, Reduce, Region, Rename, Slice, Sort, Split, Window
+from plait.compiler.pieces import pieces_of
+from plait.compiler.place import Place, Poisoned, shape
 from plait.dsl import spec as ast
 from plait.dsl.errors import Note, error
 
 if TYPE_CHECKING:
-    from plait.compiler.expand import Expander, Place
-
-_NEEDED = inspect.Parameter.empty
+    from plait.compiler.expander import Expander
 
 
 def _arguments(s: ast.Apply, place: Place, *signature: Argument) -> dict:
     """The arguments of a construct, by its signature."""
     written = pair_up(s.name, signature, s.arguments, s.name_span or s.span)
-    return {a.name: convert(s.name, a, written[a.name].value, place.names, place.streams) if a.name in written else a.default for a in signature}
+    return {a.name: convert(s.name, a, written[a.name].value, place.names, place.streams) if a.name in written else a.default
+            for a in signature}
 
 
 def _option(name: str, *choices: str) -> Argument:
@@ -49,8 +48,8 @@ def _only_parts(s: ast.Apply, least: int) -> tuple[ast.Part, ...]:
     if s.body is not None and s.body.statements:
         raise error("E0203", f"the parts of {s.name} have names", s.span, help=f"{s.name}(…) {{ one: {{ … }}; two: {{ … }} }}")
     if len(parts) < least:
-        raise error("E0310", f"{s.name} takes at least {'two' if least == 2 else 'one'} named parts, here {len(parts)}", s.name_span or s.span,
-                    help=f"{s.name}(…) {{ one: {{ … }}; two: {{ … }} }}")
+        raise error("E0310", f"{s.name} takes at least {'two' if least == 2 else 'one'} named parts, here {len(parts)}",
+                    s.name_span or s.span, help=f"{s.name}(…) {{ one: {{ … }}; two: {{ … }} }}")
     seen: dict[str, ast.Part] = {}
     for p in parts:
         if p.name in seen: raise error("E0406", f"there are two parts `{p.name}`", p.span, Note(seen[p.name].span, "first here"))
@@ -64,15 +63,16 @@ def repeat(e: Expander, b: Builder, x: Stream, s: ast.Repeat, place: Place) -> S
     index = sp.Symbol(s.index, integer=True, nonnegative=True) if s.index else None
     inner_place = place
     if s.index is not None and index is not None:
-        if s.index in place.names.entries: raise error("E0406", f"`{s.index}` is bound already", s.span, *place.names.notes(place.names.entries[s.index].value))
+        if s.index in place.names.entries:
+            raise error("E0406", f"`{s.index}` is bound already", s.span, *place.names.notes(place.names.entries[s.index].value))
         inner_place = replace(place, names=place.names.with_entry(s.index, Entry("index", index, s.span)))
-    if x.value.kind != "real": raise error("E0313", "a repeat works on vectors, and this stream holds symbols", s.span, help="embed(V) turns symbols into vectors")
+    if x.value.kind != "real":
+        raise error("E0313", "a repeat works on vectors, and this stream holds symbols", s.span, help="embed(V) turns symbols into vectors")
     over = axis(place.at.split("/", 1)[1], count, "copies")
     with b.located(place.at, s.span):
         inner, (state,), _ = b.scope(over, [x.value], [], own_params=not s.shared)
         y = e.body(inner, x.to(state), s.body, inner_place)
         if not same_shape(b, state, y.value):
-            from plait.compiler.expand import shape
             raise error("E0306", f"a repeated body gives back the shape it takes: it takes {shape(x)} and gives {shape(y)}", s.span,
                         *place.names.notes(*(a.size for a in (*x.value.axes, *y.value.axes) if a.role != "batch")))
         value = y.value if y.value.axes == state.axes else inner.broadcast(y.value, *state.axes)
@@ -99,7 +99,7 @@ def _symbols(n: Node) -> set:
 
 def residual(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:
     """x + dropout(body(norm(x))), or norm(x + …): pre- and post-norm."""
-    a = _arguments(s, place, _option("norm", "pre", "post", "none"), Argument("dropout", ("number",), (), sp.Integer(0), False))
+    a = _arguments(s, place, _option("norm", "pre", "post", "none"), Argument("dropout", ("number",), (), NUMBER_0, False))
     norm = LAYERS["layer_norm"].expand
 
     def normed(v: Value) -> Value:
@@ -108,7 +108,6 @@ def residual(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> 
     branch = x.to(normed(x.value)) if a["norm"] == "pre" else x
     y = e.body(b, branch, _only_body(s), place)
     if not same_shape(b, x.value, y.value):
-        from plait.compiler.expand import shape
         raise error("E0310", f"the branch returns {shape(y)}, its input is {shape(x)}: their sum needs one shape", s.name_span or s.span,
                     *place.names.notes(*(p.size for v in (x, y) for p in v.value.axes if p.role != "batch")),
                     help=f"end the branch with linear({feature(x.value).size})" if x.value.has("d") else "")
@@ -119,10 +118,9 @@ def residual(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> 
 def reversible(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:
     """Two streams, both the input at first; every part adds to the stream that the part before it read, and the alternation
     runs on across copies. Gomez et al. 2017; Kitaev et al. 2020, section 3."""
-    a = _arguments(s, place, Argument("repeat", ("size",), (), sp.Integer(1), False), _option("merge", "mean", "concat", "sum"))
+    a = _arguments(s, place, Argument("repeat", ("size",), (), SIZE_1, False), _option("merge", "mean", "concat", "sum"))
     parts = _only_parts(s, 2)
     feature(x.value)
-    from plait.compiler.expand import Poisoned, shape
     over = axis(place.at.split("/", 1)[1], a["repeat"], "copies")
     with b.located(place.at, s.span):
         inner, (target, read), _ = b.scope(over, [x.value, x.value], [], own_params=True)
@@ -153,13 +151,13 @@ def parallel(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> 
     a = _arguments(s, place, _option("merge", "add", "concat", "multiply"))
     parts = _only_parts(s, 1)
     outs = [e.body(b, x, p.body, replace(place, at=f"{place.at}/{p.name}")) for p in parts]
-    from plait.compiler.expand import shape
     with b.located(place.at, s.span):
         if a["merge"] == "concat": return x.to(outs[0].value if len(outs) == 1 else b.concat("d", *(o.value for o in outs)))
         y = outs[0].value
         for o, p in zip(outs[1:], parts[1:]):
             if not same_shape(b, y, o.value):
-                raise error("E0310", f"part {p.name} returns {shape(o)}, part {parts[0].name} {shape(outs[0])}: to {a['merge']} them needs one shape", p.span)
+                raise error("E0310", f"part {p.name} returns {shape(o)}, part {parts[0].name} {shape(outs[0])}: "
+                                     f"to {a['merge']} them needs one shape", p.span)
             y = b.map({"add": "add", "multiply": "mul"}[a["merge"]], y, o.value)
         return x.to(y)
 
@@ -167,7 +165,7 @@ def parallel(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> 
 def chunked(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:
     """The sequence in pieces, one after another: the same work, a buffer divided by the pieces, a depth multiplied by them.
     Kitaev et al. 2020, section 3, "Chunking". A ragged last piece is padded inside."""
-    a = _arguments(s, place, Argument("over", ("size",), (), _NEEDED, False), Argument("pieces", ("size",), (), _NEEDED, False))
+    a = _arguments(s, place, Argument("over", ("size",), (), NEEDED, False), Argument("pieces", ("size",), (), NEEDED, False))
     n, body = sequence(x.value), _only_body(s)
     if not b.sizes.same(a["over"], n.size):
         raise error("E0308", f"the sequence of this stream is {n.size} long: chunked goes over that, not over {a['over']}", s.span,
@@ -178,52 +176,6 @@ def chunked(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> S
             return y.value
         value = pieces_of(b, x.value, a["pieces"], run)
     return x.to(value)
-
-
-def pieces_of(b: Builder, x: Value, pieces, fn) -> Value:
-    """Apply fn to each piece of the sequence axis n; nothing in fn may mix positions."""
-    n = sequence(x)
-    length = b.sizes.quotient(n.size, pieces)
-    total = length * pieces
-    ragged = not b.sizes.same(total, n.size)
-    whole = b.pad(x, "n", 0, total - n.size) if ragged else x
-    p, c, short = axis("piece", pieces, "chunk"), axis("c", length, "sequence"), axis("n", length, "sequence")
-    split = b.split(whole, "n", p, c)
-    inner, _, (cut,) = b.scope(p, [], [split])
-    y = fn(inner, inner.rename(cut, "c", short))
-    unmixed(inner, cut)
-    if not y.has("n"): raise Mistake("E0308", "the body of chunked keeps the sequence")
-    out, = b.close(inner, p, [], [split], [inner.rename(y, "n", c)], keep="recompute")
-    # layout: the batch in front again, then the pieces
-    order = [a for a in out.axes if a.role == "batch"] + [p, c] + [a for a in out.axes if a.role != "batch" and a.name not in ("piece", "c")]
-    y = b.merge(b.broadcast(out, *order), "piece", "c", axis("n", total, "sequence"))
-    return b.slice(y, "n", 0, n.size) if ragged else y
-
-
-def unmixed(b: Builder, source: Value) -> None:
-    """In a chunked body every position stands for itself: what mixes along the chunked axis is a mistake, at its place."""
-    tainted: dict[Value, set[str]] = {source: {"c"}}
-
-    def check(nodes, tainted) -> None:
-        for n in nodes:
-            marks = set().union(*(tainted.get(v, set()) for v in n.ins), set())
-            op = n.op
-            mixes = isinstance(op, Position) and op.axis.role == "sequence"
-            match op:
-                case Contract(over) | Reduce(_, over): mixes = bool(marks & set(over))
-                case Sort(along) | Window(along) | Slice(along) | Pad(along) | Fold(along): mixes = along in marks
-                case Split(along): mixes = along in marks
-                case Merge(pair): mixes = bool(marks & set(pair))
-                case Rename(old, new): marks = {new.name if m == old else m for m in marks}
-                case Loop(_, over): mixes = over.name in marks
-                case Region(_, body):
-                    inside = {i: tainted.get(v, set()) for v, i in zip(n.ins, body.ins)}
-                    check(body.nodes, inside)
-            if mixes:
-                raise error("E0308", "this layer mixes positions, and chunked handles each piece by itself", n.span, help="move it out of chunked")
-            for v in n.outs: tainted[v] = marks & set(v.names)
-
-    check(b.nodes, tainted)
 
 
 CONSTRUCTS = {"residual": residual, "reversible": reversible, "chunked": chunked, "parallel": parallel}

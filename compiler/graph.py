@@ -73,8 +73,8 @@ class Graph:
         lines = [f"{indent}({', '.join(map(repr, self.ins))})"]
         for n in self.nodes:
             shown = ", ".join(str(v) for k, v in vars(n.op).items() if k != "body" and v not in ((), None, False, ""))
-            called = f"   # {n.name}" if n.name else ""
-            lines.append(f"{indent}  {', '.join(map(repr, n.outs))} = {type(n.op).__name__}({shown}) {' '.join(v.name for v in n.ins)}{called}")
+            ins, outs, called = " ".join(v.name for v in n.ins), ", ".join(map(repr, n.outs)), f"   # {n.name}" if n.name else ""
+            lines.append(f"{indent}  {outs} = {type(n.op).__name__}({shown}) {ins}{called}")
             if n.body is not None: lines.append(n.body.text(indent + "    "))
         return "\n".join([*lines, f"{indent}  -> {', '.join(v.name for v in self.outs)}"])
 

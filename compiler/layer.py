@@ -43,6 +43,9 @@ Share = Annotated[Table, "a shared table"]
 Source = Annotated[Stream, "a stream"]
 Pair = Annotated[tuple, "a pair of sizes"]
 
+NEEDED = inspect.Parameter.empty                               # the default of an argument that has none
+SIZE_1, NUMBER_0, NUMBER_1 = sp.Integer(1), sp.Integer(0), sp.Integer(1)
+
 
 class Mistake(Exception):
     """What a layer finds wrong with how it is used. `argument` names the argument to point at (None: the layer), `symbols`
@@ -65,7 +68,7 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
+        return self.default is NEEDED
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def layer(fn: Callable) -> Callable:
     return fn
 
 
-_KINDS = {"a size": "size", "a count": "count", "a number": "number", "a shared table": "table", "a stream": "stream", "a pair of sizes": "pair"}
+_KINDS = {"a size": "size", "a count": "count", "a number": "number", "a shared table": "table", "a stream": "stream",
+          "a pair of sizes": "pair"}
 
 
 def _argument(p: inspect.Parameter, hint) -> Argument:
@@ -114,7 +118,9 @@ def _argument(p: inspect.Parameter, hint) -> Argument:
 # ---- what most layers ask of their stream --------------------------------------------------------------------------------
 def feature(x: Value) -> Axis:
     """The feature axis of a stream, always called d."""
-    if not x.has("d"): raise Mistake("E0311", "this layer works on vectors, and the stream still holds symbols", help="embed(V) turns symbols into vectors")
+    if not x.has("d"):
+        raise Mistake("E0311", "this layer works on vectors, and the stream still holds symbols",
+                      help="embed(V) turns symbols into vectors")
     return x.axis("d")
 
 

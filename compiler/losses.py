@@ -7,6 +7,7 @@ from plait.compiler.builder import Builder
 from plait.compiler.graph import Node, Value
 from plait.compiler.layer import Stream
 from plait.compiler.names import Names, text
+from plait.compiler.pieces import pieces_of_many
 from plait.compiler.prims import Contract, Map, Rename
 from plait.dsl import spec as ast
 from plait.dsl.errors import error
@@ -126,16 +127,3 @@ def again(b: Builder, tail: list[Node], x: Value) -> Value:
     """Emit these nodes once more on another vector."""
     for n in reversed(tail): x = b.emit(n.op, x, *n.ins[1:], name=n.name)
     return x
-
-
-def pieces_of_many(b: Builder, values, pieces, fn) -> tuple[Value, ...]:
-    from plait.compiler.axis import axis
-    n = values[0].axis("n")
-    length = b.sizes.quotient(n.size, pieces)
-    total = length * pieces
-    p, c, short = axis("piece", pieces, "chunk"), axis("c", length, "sequence"), axis("n", length, "sequence")
-    whole = [v if b.sizes.same(total, n.size) else b.pad(v, "n", 0, total - n.size) for v in values]
-    split = [b.split(v, "n", p, c) for v in whole]
-    inner, _, cuts = b.scope(p, [], split)
-    outs = fn(inner, [inner.rename(v, "c", short) for v in cuts])
-    return b.close(inner, p, [], split, [inner.sum(v, *v.names) for v in outs], keep="recompute")

@@ -168,7 +168,8 @@ VIEWS = Rename | Split | Merge | Slice | Broadcast
 
 # Every function of Map, with the ledger that its work goes to.
 FUNCTIONS: dict[str, str] = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "relu", "step", "where", "floordiv", "mod", "maximum", "and", "or", "not", "mix"), "pointwise"),
+    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "relu", "step", "where", "floordiv", "mod", "maximum", "and", "or", "not", "mix"),
+                    "pointwise"),
     **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "sigmoid", "gelu", "gelu_slope", "silu", "silu_slope", "rsqrt"), "transcendental"),
     **dict.fromkeys(("le", "lt", "eq"), "comparisons"),
 }
@@ -225,7 +226,8 @@ def infer(op: Op, ins: tuple[Value, ...], sizes: Sizes) -> list[tuple[tuple[Axis
             return [(axes, _plain(x))]
         case Rename(old, new):
             assert x is not None
-            if not sizes.same(x.axis(old).size, new.size) or (x.has(new.name) and old != new.name): raise Wrong(f"rename {old} to {new} in {x}")
+            if not sizes.same(x.axis(old).size, new.size) or (x.has(new.name) and old != new.name):
+                raise Wrong(f"rename {old} to {new} in {x}")
             return [(swap(x.axes, old, new), _plain(x))]
         case Split(name, into):
             assert x is not None

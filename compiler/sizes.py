@@ -155,9 +155,9 @@ class Sizes:
     def whole(self, x, y) -> bool:
         """Is x / y an integer whatever the free dims are: by a promise (`require`), or by its form?"""
         x, y = sp.sympify(x), sp.sympify(y)
-        if any(sp.expand(self.resolve(a) - self.resolve(x)) == 0 and sp.expand(self.resolve(c) - self.resolve(y)) == 0 for a, c in self.divides):
-            return True
-        q = sp.together(self.resolve(x) / self.resolve(y))
+        p, q = self.resolve(x), self.resolve(y)
+        if any(sp.expand(self.resolve(a) - p) == 0 and sp.expand(self.resolve(c) - q) == 0 for a, c in self.divides): return True
+        q = sp.together(p / q)
         return sp.fraction(q)[1] == 1 and bool(q.is_integer)
 
     def quotient(self, x, y) -> sp.Expr:

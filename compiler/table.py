@@ -159,13 +159,14 @@ def cell(e: sp.Expr | None, sizes: Sizes, batch: int | None = None) -> dict | No
 def as_json(row: Row, batch: int = 1) -> dict:
     """A row of the stable JSON (keys are documented in docs/costs.md)."""
     s = row.sizes
-    symbols = sorted({x.name for e in (*row.work.values(), row.unit, row.tree, row.params, row.reuse) if e is not None for x in e.free_symbols}
-                     | ({"b"} if row.reuse is not None else set()))
+    costs = [e for e in (*row.work.values(), row.unit, row.tree, row.params, row.reuse) if e is not None]
+    symbols = sorted({x.name for e in costs for x in e.free_symbols} | ({"b"} if row.reuse is not None else set()))
     headline = cell(row.work["contraction"], s) or {}
+    ledgers = {k: cell(row.work[k], s) for k in LEDGERS if k != "contraction"}
     return {
         "model": row.model, "at": row.at, "kind": row.kind, "name": row.name, "symbols": symbols,
         "copies": cell(row.copies, s),
-        "work": {**headline, "ledgers": {k: cell(row.work[k], s) for k in LEDGERS if k != "contraction"}, "ideal": cell(row.ideal, s), "executed": None},
+        "work": {**headline, "ledgers": ledgers, "ideal": cell(row.ideal, s), "executed": None},
         "depth": {"unit": cell(row.unit, s), "tree": cell(row.tree, s)},
         "path": None if row.path is None else _path_json(row.path, s),
         "params": cell(row.params, s), "saved": None, "peak": None, "reuse": cell(row.reuse, s, batch), "training": None,
@@ -190,5 +191,6 @@ def _reach_json(p: paths.Path) -> dict | None:
 
 
 def _reading(p: paths.Path, sizes: Sizes) -> dict:
-    return {"exact": None if p.exact is None else str(p.exact), "order": None if p.exact is None else str(order(p.exact)), "value": number(p.value),
+    exact, growth = (None, None) if p.exact is None else (str(p.exact), str(order(p.exact)))
+    return {"exact": exact, "order": growth, "value": number(p.value),
             "connected": p.connected, "witness": p.witness and list(p.witness), "why": p.why or None}

@@ -47,7 +47,8 @@ def chosen(file: File, model: str | None) -> str:
     """The model asked for, or the only one."""
     if model is None:
         if len(file.models) == 1: return next(iter(file.models))
-        if not file.models: raise error("E0408", "this file has no model", help="model m { input x: stream[n, d]; y = x { layer_norm }; output y: [n, d] }")
+        if not file.models:
+            raise error("E0408", "this file has no model", help="model m { input x: stream[n, d]; y = x { layer_norm }; output y: [n, d] }")
         raise error("E0637", f"this file has {len(file.models)} models", help="--model " + " or --model ".join(file.models))
     if model not in file.models:
         near = suggest(model, file.models, {})
@@ -65,14 +66,15 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
             compile: bool = True) -> torch.nn.Module:
     """One model as a torch.nn.Module: `module(*inputs)` takes the model's inputs in order, or by name, and gives its outputs;
     `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly."""
-    spec = spec_or_path if isinstance(spec_or_path, Spec) and not set else load(spec_or_path.path if isinstance(spec_or_path, Spec) else spec_or_path, set)
+    path = spec_or_path.path if isinstance(spec_or_path, Spec) else spec_or_path
+    spec = spec_or_path if isinstance(spec_or_path, Spec) and not set else load(path, set)
     from plait.runtime.module import Module
     name = chosen(spec.file, model)
     return Module(expand(spec.file, name, loss=True), device=device, compile=compile)
 
 
-def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto", steps: int | None = None,
-          out: str | Path | None = None, compile: bool = True, console=None) -> Run:
+def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto",
+          steps: int | None = None, out: str | Path | None = None, compile: bool = True, console=None) -> Run:
     """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics)."""
     from plait.training import start
     return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from plait.compiler.causality import leaks
 from plait.compiler.expand import File, expand
-from plait.compiler.names import resolve
+from plait.compiler.resolve import resolve
 from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, Diagnostic, PlaitError
 

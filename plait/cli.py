@@ -20,11 +20,13 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=N
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="a .plait file")]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="override a dim, a let or a train setting; may be repeated")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE",
+                                                    help="override a dim, a let or a train setting; may be repeated")]
 Model = Annotated[str | None, typer.Option("--model", help="one model of the file")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
 Eager = Annotated[bool, typer.Option("--eager", help="run without torch.compile")]
+Columns = Annotated[str | None, typer.Option("--columns", help="comma-separated: work, order, sequential, tree, path, params, reuse, …")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
 
@@ -59,7 +61,8 @@ def check(file: File, set: Settings = None, json: Json = False) -> None:
     from plait.checking import check as checked
     found = checked(_opened(file, set))
     if json:
-        typer.echo(js.dumps({"plait": 1, "file": str(file), "models": found.models, "warnings": [_diagnostic(d) for d in found.warnings]}, indent=1))
+        warnings = [_diagnostic(d) for d in found.warnings]
+        typer.echo(js.dumps({"plait": 1, "file": str(file), "models": found.models, "warnings": warnings}, indent=1))
         return
     for d in found.warnings: typer.echo(render(d, color=sys.stdout.isatty()))
     typer.echo(f"{file}: {len(found.models)} model{'s' if len(found.models) != 1 else ''} ({', '.join(found.models)}), no mistakes"
@@ -72,7 +75,8 @@ def _diagnostic(d) -> dict:
 
 
 @command
-def fmt(file: File, check: Annotated[bool, typer.Option("--check", help="only say whether it would change (exit code 1 if so)")] = False) -> None:
+def fmt(file: File,
+        check: Annotated[bool, typer.Option("--check", help="only say whether it would change (exit code 1 if so)")] = False) -> None:
     """Bring a spec into its canonical layout, with every comment kept."""
     from plait import files
     from plait.dsl.printer import format
@@ -95,8 +99,8 @@ def _replace(path: Path, text: str) -> None:
 
 
 @command
-def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer or op")] = "model", model: Model = None, set: Settings = None,
-          columns: Annotated[str | None, typer.Option("--columns", help="comma-separated: work, order, sequential, tree, path, params, reuse, …")] = None,
+def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer or op")] = "model", model: Model = None,
+          set: Settings = None, columns: Columns = None,
           markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False, json: Json = False) -> None:
     """Print the derived costs: work, depth, path length, parameters."""
     from plait.compiler.table import LEVELS
@@ -119,8 +123,8 @@ def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
     sets = files.overrides(settings)
     varied = tuple(o.path[-1] for o in sets if len(o.values) > 1)
     original = parse(files.read(file), str(file))
-    tables = [Spec(file, files.resolved(original, tuple(replace(o, values=(v,)) for o, v in zip(sets, values)), file.parent)).table(by, model)
-              for values in product(*(o.values for o in sets))]
+    settled = [tuple(replace(o, values=(v,)) for o, v in zip(sets, values)) for values in product(*(o.values for o in sets))]
+    tables = [Spec(file, files.resolved(original, given, file.parent)).table(by, model) for given in settled]
     return replace(tables[0], rows=tuple(r for t in tables for r in t.rows), varied=varied)
 
 

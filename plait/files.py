@@ -51,7 +51,9 @@ def overrides(settings) -> tuple[Override, ...]:
 
 def single(settings: tuple[Override, ...]) -> tuple[Override, ...]:
     for o in settings:
-        if len(o.values) > 1: raise error("E0505", "a list of values is a sweep, and this command takes one value", o.span, help=f"--set {'.'.join(o.path)}=…")
+        if len(o.values) > 1:
+            raise error("E0505", "a list of values is a sweep, and this command takes one value", o.span,
+                        help=f"--set {'.'.join(o.path)}=…")
     return settings
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import sympy as sp
@@ -96,9 +97,9 @@ class Table:
         headings, cells = self.grid()
         widths = [max(len(line[k]) for line in [headings, *cells]) for k in range(len(headings))]
         first = 1 + len(self.varied)
+        left = [k == 0 or k >= first and (k - first) % 2 == 0 for k in range(len(headings))]
         def line(row: list[str]) -> str:
-            cut = [t.ljust(w) if k == 0 or (k >= first and (k - first) % 2 == 0) else t.rjust(w) for k, (t, w) in enumerate(zip(row, widths))]
-            return "  ".join(cut).rstrip()
+            return "  ".join(t.ljust(w) if l else t.rjust(w) for t, w, l in zip(row, widths, left)).rstrip()
         return "\n".join([self.head(), line(headings), *map(line, cells)])
 
     def markdown(self) -> str:
@@ -161,9 +162,14 @@ def note(r: Row) -> str:
     return "; ".join(out)
 
 
-CELLS = {
-    "work": lambda r: cost(r.work["contraction"], r.sizes), "sequential": lambda r: cost(r.unit, r.sizes), "path": path,
-    "params": lambda r: cost(r.params, r.sizes), "tree": lambda r: cost(r.tree, r.sizes), "reuse": lambda r: cost(r.reuse, r.sizes.bind(b=1)),
-    "ideal": lambda r: cost(r.ideal, r.sizes), "order": lambda r: [f"O({pretty(order(r.work['contraction']))})", ""],
-    **{ledger: (lambda r, ledger=ledger: cost(r.work[ledger], r.sizes)) for ledger in ("pointwise", "transcendental", "comparisons", "movement")},
+def worked(ledger: str) -> Callable[[Row], list[str]]:
+    return lambda r: cost(r.work[ledger], r.sizes)
+
+
+CELLS: dict[str, Callable[[Row], list[str]]] = {
+    "work": worked("contraction"), "sequential": lambda r: cost(r.unit, r.sizes), "path": path,
+    "params": lambda r: cost(r.params, r.sizes), "tree": lambda r: cost(r.tree, r.sizes),
+    "reuse": lambda r: cost(r.reuse, r.sizes.bind(b=1)), "ideal": lambda r: cost(r.ideal, r.sizes),
+    "order": lambda r: [f"O({pretty(order(r.work['contraction']))})", ""],
+    **{ledger: worked(ledger) for ledger in ("pointwise", "transcendental", "comparisons", "movement")},
 }

@@ -30,7 +30,8 @@ def device_of(name: str) -> torch.device:
     if name == "auto": return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try: found = torch.device(name)
     except RuntimeError: raise error("E0615", f"there is no device `{name}`", help="--device cpu or --device cuda") from None
-    if found.type == "cuda" and not torch.cuda.is_available(): raise error("E0615", "no GPU is to be seen by torch here", help="--device cpu")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise error("E0615", "no GPU is to be seen by torch here", help="--device cpu")
     if found.type not in ("cpu", "cuda"): raise error("E0615", f"plait trains on cpu and cuda, not on {found.type}", help="--device cpu")
     return found
 
@@ -45,7 +46,8 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     made = prepare(spec, name, path.parent, device=where, compile=compile)
     folder = Path(out) if out is not None else record.default_folder(name)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
-    return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table, console=console)
+    return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
+               console=console)
 
 
 def _trained(file: File) -> str:
@@ -72,7 +74,8 @@ def reload(folder, settings: tuple[Override, ...], device: str, compile: bool, s
     state = checkpoint.latest(folder, record.spec_text(folder), say)
     try: checkpoint.load(folder, state.step, made.module)
     except PlaitError: raise
-    except RuntimeError as why: raise error("E0621", f"the weights of this run do not fit these settings: {str(why).splitlines()[0]}") from None
+    except RuntimeError as why:
+        raise error("E0621", f"the weights of this run do not fit these settings: {str(why).splitlines()[0]}") from None
     return made, state.step
 
 

@@ -61,8 +61,8 @@ def tree(n: Node) -> sp.Expr:
             rounds = ceil_log2(n.ins[0].axis(along).size)
             return rounds * (rounds + 1) / 2
         case Map(): return sp.Integer(1)
-        case (Const() | Position() | Random() | Broadcast() | Rename() | Split() | Merge() | Slice() | Pad() | Concat() | Window() | Gather()
-              | Region() | Loop()): return ZERO
+        case (Const() | Position() | Random() | Broadcast() | Rename() | Split() | Merge() | Slice() | Pad() | Concat() | Window()
+              | Gather() | Region() | Loop()): return ZERO
         case _: assert_never(n.op)
 
 

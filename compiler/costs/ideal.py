@@ -35,7 +35,8 @@ def ideal(graph: Graph, source: Value, sizes: Sizes, wanted: Callable[[Node], bo
     try:
         reading.graph(graph, [reading.source(v) if v == source else reading.entry(v) for v in graph.ins])
         asked = needs(graph, dict.fromkeys(graph.outs, TRUE), seen)
-        terms = [per_sequence(over_trips(pairs(n, seen, asked), loops)) for n, loops in visits(graph) if isinstance(n.op, Contract) and wanted(n)]
+        terms = [per_sequence(over_trips(pairs(n, seen, asked), loops)) for n, loops in visits(graph)
+                 if isinstance(n.op, Contract) and wanted(n)]
     except Unreadable: return None
     return sp.expand(sp.Add(*terms))
 

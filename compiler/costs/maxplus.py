@@ -76,7 +76,8 @@ def covers(x: Sum, y: Sum) -> bool:
 @lru_cache(None)
 def at_least_one(monomial: sp.Expr) -> bool:
     """A product of positive integer dims, without division."""
-    return all(f.is_Symbol and f.is_positive or f.is_Pow and f.base.is_Symbol and f.exp.is_Integer and f.exp > 0 for f in sp.Mul.make_args(monomial))
+    return all(f.is_Symbol and f.is_positive or f.is_Pow and f.base.is_Symbol and f.exp.is_Integer and f.exp > 0
+               for f in sp.Mul.make_args(monomial))
 
 
 def expression(a: Sum) -> sp.Expr:

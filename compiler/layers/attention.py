@@ -6,9 +6,9 @@ import sympy as sp
 from plait.compiler.axis import Axis, axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import Mistake, Number, Size, Source, Stream, divided, feature, layer, sequence
+from plait.compiler.layer import NUMBER_0, Mistake, Number, Size, Source, Stream, divided, feature, layer, sequence
 from plait.compiler.layers.convolution import before
-from plait.compiler.layers.dropout import dropped
+from plait.compiler.layers.dropout import check_probability, dropped
 from plait.compiler.layers.linear import fan_in
 from plait.compiler.layers.norm import softmax
 from plait.compiler.layers.positions import rotated
@@ -21,6 +21,12 @@ def projected(b: Builder, x: Value, name: str, *into: Axis, bias: bool) -> Value
     d = feature(x)
     y = b.contract(x, b.param(name, *into, d, init=fan_in(d)), "d", name=name)
     return b.add(y, b.param(f"{name}_bias", *into, init=fan_in(d))) if bias else y
+
+
+def width_of_heads(b: Builder, d: Axis, heads, head_width):
+    """The width asked for, or an even share of the stream's."""
+    if head_width is not None: return head_width
+    return divided(b, d.size, heads, "heads", "attention splits the stream width evenly over its heads")
 
 
 def joined(b: Builder, o: Value, d: Axis, *heads: Axis, project: bool, bias: bool) -> Value:
@@ -53,7 +59,8 @@ def weighted(b: Builder, scores: Value, v: Value, over: str, drop, key) -> Value
     return b.contract(p, v, over, name="weighted sum")
 
 
-def whole(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, key: Value | None, causal: bool, own: bool, scale, drop, kernel: str) -> Value:
+def whole(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, key: Value | None, causal: bool, own: bool, scale, drop,
+          kernel: str) -> Value:
     """softmax(q kᵀ·scale) v over the key axis n', as one region: q [b, n, h, k], k [b, n', h, k], v [b, n', h, v]."""
     def body(b, q, k, v, *rest):
         s = b.contract(q, k, "k", name="scores")
@@ -62,10 +69,10 @@ def whole(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, key: Val
         here, other = b.position(q.axis("n")), b.position(k.axis("n'"))
         allowed = b.map("le", other, here) if causal else None
         if there is not None: allowed = there if allowed is None else b.map("and", allowed, there)
-        if not own:
-            # causal and nothing padded: only the first position is ever alone, so no count is needed
-            allowed = (b.map("or", b.map("lt", other, here), b.map("and", b.map("eq", here, 0), b.map("eq", other, 0))) if causal and there is None
-                       else excluded(b, allowed, b.map("eq", other, here), "n'"))
+        if not own and causal and there is None:
+            # only the first position is ever alone, so no count is needed
+            allowed = b.map("or", b.map("lt", other, here), b.map("and", b.map("eq", here, 0), b.map("eq", other, 0)))
+        elif not own: allowed = excluded(b, allowed, b.map("eq", other, here), "n'")
         if allowed is not None: s = b.where(allowed, s, -sp.oo)
         return weighted(b, s, v, "n'", drop, rest[-1] if rest else None)
 
@@ -96,7 +103,7 @@ def windowed(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, key: 
 @layer
 def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys: Source | None = None,
               window: Size | Literal["none"] = "none", kv_heads: Size | None = None, head_width: Size | None = None, share_qk: bool = False,
-              project: bool = True, dropout: Number = sp.Integer(0), bias: bool = True,
+              project: bool = True, dropout: Number = NUMBER_0, bias: bool = True,
               kernel: Literal["auto", "body", "rowwise", "fused"] = "auto") -> Value:
     """Multi-head attention: [n, d] → [n, d]; 2·n²·heads·head_width MACs and the projections. Vaswani et al. 2017, section 3.2.
 
@@ -107,7 +114,7 @@ def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys:
     value, memory = x.value, keys or x
     d, cross = feature(value), keys is not None
     feature(memory.value), sequence(memory.value)
-    w = head_width if head_width is not None else divided(b, d.size, heads, "heads", "attention splits the stream width evenly over its heads")
+    w = width_of_heads(b, d, heads, head_width)
     _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, dropout, kernel)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
     queries, shared = (h,), (h,)
@@ -141,12 +148,14 @@ def _kernel(word: str) -> str:
 
 
 def _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, dropout, kernel) -> None:
-    if not 0 <= float(dropout) < 1: raise Mistake("E0503", f"the probability of dropout is at least 0 and below 1, here {float(dropout):g}", "dropout")
-    if window != "none" and cross: raise Mistake("E0504", "a window is about neighbours: it cannot be used on the keys of another stream", "window")
+    check_probability(dropout)
+    if window != "none" and cross:
+        raise Mistake("E0504", "a window is about neighbours: it cannot be used on the keys of another stream", "window")
     if window != "none" and kernel in ("rowwise", "fused"):
         raise Mistake("E0504", f"a window has no {kernel} kernel", "kernel", help="kernel = auto")
     if cross and share_qk: raise Mistake("E0504", "the keys of another stream cannot be the queries", "share_qk", help="share_qk = false")
-    if cross and causal: raise Mistake("E0504", "causal is about the positions of one stream: it cannot be used on the keys of another", "causal")
+    if cross and causal:
+        raise Mistake("E0504", "causal is about the positions of one stream: it cannot be used on the keys of another", "causal")
     if not project and (kv_heads is not None or not b.sizes.same(heads * w, d.size)):
         raise Mistake("E0504", "without projections the heads are cut out of the stream itself", "project", help="project = true")
     if share_qk and kv_heads is not None and not b.sizes.same(kv_heads, heads):

@@ -4,7 +4,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import Mistake, Size, divided, feature, layer, sequence
+from plait.compiler.layer import SIZE_1, Mistake, Size, divided, feature, layer, sequence
 from plait.compiler.layers.linear import fan_in, linear
 
 
@@ -24,7 +24,7 @@ def convolved(b: Builder, x: Value, weight: Value, kernel, dilation, left, over:
 
 
 @layer
-def conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = sp.Integer(1), groups: Size = sp.Integer(1),
+def conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = SIZE_1, groups: Size = SIZE_1,
          causal: bool = False, bias: bool = True) -> Value:
     """A convolution of `kernel` neighbours `dilation` apart: [n, d] → [n, width]; kernel·n·d·width / groups MACs.
     Causal: the kernel − 1 before and itself; else ⌊(kernel − 1)/2⌋ before and the rest after."""
@@ -43,7 +43,7 @@ def conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = sp
 
 
 @layer
-def separable_conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = sp.Integer(1), causal: bool = False,
+def separable_conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = SIZE_1, causal: bool = False,
                    bias: bool = True) -> Value:
     """Every feature convolved by itself, then a linear map: [n, d] → [n, width]; kernel·n·d + n·d·width MACs.
     Vaswani et al. 2017, section 4."""

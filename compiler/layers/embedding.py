@@ -4,7 +4,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder, Init
 from plait.compiler.graph import Value
-from plait.compiler.layer import Mistake, Number, Share, Size, Table, feature, layer
+from plait.compiler.layer import NUMBER_1, Mistake, Number, Share, Size, Table, feature, layer
 from plait.compiler.layers.linear import ZERO
 
 
@@ -19,7 +19,7 @@ def rows(b: Builder, table: Table | sp.Expr, width: sp.Expr | None) -> Value:
 
 
 @layer
-def embed(b: Builder, x: Value, table: Share | Size, *, width: Size | None = None, scale: Number = sp.Integer(1)) -> Value:
+def embed(b: Builder, x: Value, table: Share | Size, *, width: Size | None = None, scale: Number = NUMBER_1) -> Value:
     """Symbols to rows of a table: [n] of V → [n, d]. With a size, the layer has a table of its own and needs a width.
     A lookup is movement: 0 MACs."""
     if x.kind != "index": raise Mistake("E0313", "embed reads symbols, and this stream holds vectors already")
@@ -36,7 +36,8 @@ def unembed(b: Builder, x: Value, table: Share | Size, *, bias: bool = False) ->
     """Vectors to a score for every symbol, by a shared table or one of its own: [n, d] → [n, V]. V·d MACs a position."""
     d = feature(x)
     if isinstance(table, Table) and not b.sizes.same(table.width, d.size):
-        raise Mistake("E0302", f"the shared table {table.name} is {table.width} wide and the stream {d.size}", "table", (table.width, d.size))
+        raise Mistake("E0302", f"the shared table {table.name} is {table.width} wide and the stream {d.size}", "table",
+                      (table.width, d.size))
     weight = rows(b, table, d.size)
     symbols = weight.axis("V")
     y = b.contract(x, weight, "d", name="logits")

@@ -6,18 +6,18 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import Count, Mistake, Number, Pair, Size, Stream, divided, feature, layer, sequence
-from plait.compiler.layers.attention import joined, projected, unit
-from plait.compiler.layers.dropout import dropped
+from plait.compiler.layer import NUMBER_0, SIZE_1, Count, Mistake, Number, Pair, Size, Stream, feature, layer, sequence
+from plait.compiler.layers.attention import joined, projected, unit, width_of_heads
+from plait.compiler.layers.dropout import check_probability, dropped
 from plait.compiler.layers.norm import LOWEST
 from plait.compiler.layers.positions import rotated
 
 
 @layer
-def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Size = sp.Integer(1),
+def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Size = SIZE_1,
                   buckets: Literal["auto"] | Size | Pair = "auto", look_back: Count = 1, look_ahead: Count = 0, causal: bool = False,
                   dedup: bool = True, within_bucket: bool = True, wrap: bool = False, share_rotations: bool = False,
-                  head_width: Size | None = None, project: bool = True, dropout: Number = sp.Integer(0), bias: bool = True,
+                  head_width: Size | None = None, project: bool = True, dropout: Number = NUMBER_0, bias: bool = True,
                   kernel: Literal["auto", "body"] = "auto") -> Value:
     """Attention among positions that hash alike: [n, d] → [n, d]. Kitaev et al. 2020, section 2 and appendix A.
 
@@ -28,8 +28,8 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
     back to the last. Later symbols can move chunk borders, so causality is exact in the gradient, not in the values."""
     value, sizes = x.value, b.sizes
     d, n = feature(value), sequence(value)
-    w = head_width if head_width is not None else divided(b, d.size, heads, "heads", "attention splits the stream width evenly over its heads")
-    if not 0 <= float(dropout) < 1: raise Mistake("E0503", f"the probability of dropout is at least 0 and below 1, here {float(dropout):g}", "dropout")
+    w = width_of_heads(b, d, heads, head_width)
+    check_probability(dropout)
     if look_back < 0 or look_ahead < 0: raise Mistake("E0503", "a chunk cannot look at fewer than 0 neighbours", "look_back")
     factors = _factors(b, n.size, chunk, buckets)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
@@ -37,12 +37,14 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
         q = projected(b, value, "query", h, k, bias=bias)
         val = projected(b, value, "value", h, v, bias=bias)
     else:
-        if not sizes.same(heads * w, d.size): raise Mistake("E0504", "without projections the heads are cut out of the stream itself", "project")
+        if not sizes.same(heads * w, d.size):
+            raise Mistake("E0504", "without projections the heads are cut out of the stream itself", "project")
         q = b.split(value, "d", h, k)
         val = b.rename(q, "k", v)
     if x.rotary is not None: q = rotated(b, q, x.rotary)
     how = dict(chunk=chunk, rounds=rounds, buckets=factors, look_back=look_back, look_ahead=look_ahead, causal=causal, dedup=dedup,
-               within_bucket=within_bucket, wrap=wrap, share_rotations=share_rotations, dropout=dropout, masked=x.mask is not None, kernel=kernel)
+               within_bucket=within_bucket, wrap=wrap, share_rotations=share_rotations, dropout=dropout, masked=x.mask is not None,
+               kernel=kernel)
     operands = [q, val, b.key()] + ([x.mask] if x.mask is not None else [])
     o = b.region("lsh_attention", lambda b, *ins: _body(b, how, *ins), *operands, **how)
     return joined(b, o, d, h, v, project=project, bias=bias)

@@ -62,7 +62,8 @@ def test_share_is_one_parameter():
 
 
 def test_repeat_slices_parameters_and_shared_does_not():
-    text = "plait 1\ndims {{ n = 4; d = 8; L = 3 }}\nmodel m {{ input x: stream[n, d]\ny = x {{ repeat L {0}{{ linear(d, bias = false) }} }}\noutput y: [n, d] }}\n"
+    text = ("plait 1\ndims {{ n = 4; d = 8; L = 3 }}\nmodel m {{ input x: stream[n, d]\n"
+            "y = x {{ repeat L {0}{{ linear(d, bias = false) }} }}\noutput y: [n, d] }}\n")
     own, one = program(text.format("")), program(text.format("shared "))
     assert own.sizes.value(params(own.graph)) == 3 * 64 and one.sizes.value(params(one.graph)) == 64
     assert macs(own.graph) == macs(one.graph)
@@ -78,7 +79,8 @@ def test_index_runs_from_zero():
 
 
 def test_an_index_that_nothing_reads_is_no_index():
-    p = program("plait 1\ndims { n = 4; d = 8 }\nmodel m { input x: stream[n, d]\ny = x { repeat 3 as i { linear(d) } }\noutput y: [n, d] }\n")
+    p = program("plait 1\ndims { n = 4; d = 8 }\nmodel m { input x: stream[n, d]\n"
+                "y = x { repeat 3 as i { linear(d) } }\noutput y: [n, d] }\n")
     assert next(n.op for n in p.graph.nodes if isinstance(n.op, Loop)).index is None
 
 
@@ -92,8 +94,9 @@ def test_learned_positions_follow_the_file():
 
 
 def test_a_loss_reads_one_symbol_more():
-    p = program("plait 1\ndims { n = 4; d = 8; V = 5 }\nmodel m { input text: tokens[n] of V\ny = text { embed(V, width = d); unembed(V) }\n"
-                "output y: [n, V] }\ntrain m { data = text(\"f\"); loss = cross_entropy(y, next(text)) }\n", loss=True)
+    p = program("plait 1\ndims { n = 4; d = 8; V = 5 }\nmodel m { input text: tokens[n] of V\n"
+                "y = text { embed(V, width = d); unembed(V) }\noutput y: [n, V] }\n"
+                "train m { data = text(\"f\"); loss = cross_entropy(y, next(text)) }\n", loss=True)
     assert p.sizes.value(p.graph.ins[0].axes[1].size) == 4 and p.sizes.value(p.loss.ins[0].axes[1].size) == 5
     assert names(p) == {v.name for v in p.loss.ins if v.kind == "param"} and len(p.loss.outs) == len(p.score.outs) == 3
 
@@ -101,16 +104,17 @@ def test_a_loss_reads_one_symbol_more():
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 def test_a_loss_in_pieces_never_holds_the_logits(pieces):
     """Per piece of ⌈n/pieces⌉ positions; the work grows only by padding."""
-    p = program("plait 1\ndims { n = 6; d = 8; V = 50; p = %d }\nmodel m { input text: tokens[n] of V\ny = text { embed(V, width = d); unembed(V) }\n"
-                "output y: [n, V] }\ntrain m { data = text(\"f\"); loss = cross_entropy(y, next(text), pieces = p) }\n" % pieces, loss=True)
+    p = program(f"plait 1\ndims {{ n = 6; d = 8; V = 50; p = {pieces} }}\nmodel m {{ input text: tokens[n] of V\n"
+                "y = text { embed(V, width = d); unembed(V) }\noutput y: [n, V] }\n"
+                "train m { data = text(\"f\"); loss = cross_entropy(y, next(text), pieces = p) }\n", loss=True)
     logits = [n.outs[0] for n in p.loss.walk() if n.name == "logits"]
     assert [p.sizes.bind(b=1).value(v.size) for v in logits] == [50 * 6 // pieces]
     assert p.sizes.value(macs(p.loss)) == 6 * 8 * 50
 
 
 def test_masks_travel_with_padded_streams():
-    p = program("plait 1\ndims { n = 4; d = 8; V = 5 }\nmodel m { input x: tokens[n] of V padded\ny = x { embed(V, width = d); lstm(d); attention(heads = 2); "
-                "pool(mean) }\noutput y: [d] }\n")
+    p = program("plait 1\ndims { n = 4; d = 8; V = 5 }\nmodel m { input x: tokens[n] of V padded\n"
+                "y = x { embed(V, width = d); lstm(d); attention(heads = 2); pool(mean) }\noutput y: [d] }\n")
     assert [v.name for v in p.graph.ins[:2]] == ["x", "x.mask"]
     masked = [n for n in p.graph.nodes if n.name in ("lstm", "attention")]
     assert len(masked) == 2 and all(n.op.arg("masked") for n in masked)

@@ -13,7 +13,8 @@ from plait.compiler.sizes import Sizes, dim
 from plait.dsl.parser import parse
 
 
-def model(body: str, dims: str = "n = 6; d = 8", io: str = "stream[n, d]", out: str = "[n, d]", before: str = "", loss: str = "") -> Program:
+def model(body: str, dims: str = "n = 6; d = 8", io: str = "stream[n, d]", out: str = "[n, d]", before: str = "",
+          loss: str = "") -> Program:
     """One model m with input x, stream y made by `body`."""
     train = f"train m {{ data = text(\"f\"); loss = {loss}; batch = 1 sequences; lr = 1; stop = 1 steps }}" if loss else ""
     text = f"plait 1\ndims {{ {dims} }}\n{before}\nmodel m {{\n input x: {io}\n y = x {{\n{body}\n }}\n output y: {out}\n}}\n{train}\n"

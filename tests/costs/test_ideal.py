@@ -41,7 +41,8 @@ def test_without_masks_ideal_is_dense():
 
 
 def test_inside_a_repeat():
-    assert derived("repeat 3 { residual { attention(heads = 2, causal = true, bias = false) } }", "n = 6; d = 4") == 3 * (4 * 6 * 16 + 2 * 21 * 4)
+    body = "repeat 3 { residual { attention(heads = 2, causal = true, bias = false) } }"
+    assert derived(body, "n = 6; d = 4") == 3 * (4 * 6 * 16 + 2 * 21 * 4)
 
 
 def test_lsh_depends_on_the_data():

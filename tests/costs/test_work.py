@@ -21,7 +21,8 @@ CASES = {
     "lstm 300→512, two layers, T = 100": ("lstm(512, layers = 2)", "n = 100; d = 300", "[n, 512]", 376_012_800, 1_667_072 + 2_101_248),
     "linear 512→20 over 100 positions": ("linear(20)", "n = 100; d = 512", "[n, 20]", 1_024_000, 10_260),
     # 24·(10·40 + 40·10) = 19,200 a sequence of one; 153,600 for a batch of 8
-    "24 layers of 10→40→10": ("repeat 24 { linear(40, bias = false); linear(10, bias = false) }", "n = 1; d = 10", "[n, d]", 19_200, 19_200),
+    "24 layers of 10→40→10": ("repeat 24 { linear(40, bias = false); linear(10, bias = false) }", "n = 1; d = 10", "[n, d]",
+                              19_200, 19_200),
     # two products of 64·64·768
     "attention 12 heads × 64, n = 64": ("attention(heads = 12, project = false)", "n = 64; d = 768", "[n, d]", 6_291_456, 0),
     # projections: query 16·32·32, key and value 16·32·8 each, out 16·32·32; the core 2·16²·8·4 = 16,384
@@ -32,9 +33,12 @@ CASES = {
     "heads cancel: 4": ("attention(heads = 4)", "n = 300; d = 448", "[n, d]", 321_484_800, None),
     "heads cancel: 8": ("attention(heads = 8)", "n = 300; d = 448", "[n, d]", 321_484_800, None),
     # the n² term by 32·128 = 4,096 and not by 2,560: 2·4²·4096; projections 4·4·2560·4096
-    "head width apart from d / heads": ("attention(heads = 32, head_width = 128)", "n = 4; d = 2560", "[n, d]", 131_072 + 167_772_160, None),
-    "transformer layer, n = 32": ("residual { attention(heads = 2) }; residual { feed_forward(128) }", "n = 32; d = 64", "[n, d]", 1_179_648, None),
-    "transformer layer, n = 64": ("residual { attention(heads = 2) }; residual { feed_forward(128) }", "n = 64; d = 64", "[n, d]", 2_621_440, None),
+    "head width apart from d / heads": ("attention(heads = 32, head_width = 128)", "n = 4; d = 2560", "[n, d]",
+                                        131_072 + 167_772_160, None),
+    "transformer layer, n = 32": ("residual { attention(heads = 2) }; residual { feed_forward(128) }", "n = 32; d = 64", "[n, d]",
+                                  1_179_648, None),
+    "transformer layer, n = 64": ("residual { attention(heads = 2) }; residual { feed_forward(128) }", "n = 64; d = 64", "[n, d]",
+                                  2_621_440, None),
     "conv 1000→1000, width 3, n = 512": ("conv(1000, kernel = 3)", "n = 512; d = 1000", "[n, d]", 1_536_000_000, 3_001_000),
     # every use is work, the one set of parameters is counted once
     "one linear in three places": ("repeat 3 shared { linear(100) }", "n = 1; d = 100", "[n, d]", 30_000, 10_100),
@@ -100,7 +104,9 @@ def test_where_lsh_first_wins(buckets, first):
     dims = "n; d = 128; require n % 128 == 0"
     lsh = model(f"lsh_attention(heads = 8, chunk = 64, rounds = 16, buckets = {buckets}, causal = true)", dims + "; require n % 64 == 0")
     full = model("attention(heads = 8, causal = true, share_qk = true)", dims)
-    cheaper = [m for m in range(128, 4096, 128) if lsh.sizes.bind(n=m).value(macs(lsh.graph)) < full.sizes.bind(n=m).value(macs(full.graph))]
+    def work(p, n: int): return p.sizes.bind(n=n).value(macs(p.graph))
+
+    cheaper = [m for m in range(128, 4096, 128) if work(lsh, m) < work(full, m)]
     assert cheaper[0] == first and cheaper == list(range(first, 4096, 128))
 
 

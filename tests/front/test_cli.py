@@ -82,7 +82,8 @@ def test_every_spec(path):
 
 def test_json_keys():
     r = rows(TABLE1)["convolution"]
-    assert set(r) == {"model", "at", "kind", "name", "symbols", "copies", "work", "depth", "path", "params", "saved", "peak", "reuse", "training"}
+    assert set(r) == {"model", "at", "kind", "name", "symbols", "copies", "work", "depth", "path", "params", "saved", "peak", "reuse",
+                      "training"}
     assert set(r["work"]) == {"exact", "order", "value", "ledgers", "ideal", "executed"}
     assert set(r["path"]) == {"stacked", "as_written", "connected", "reach", "assumed", "streams"}
     assert r["saved"] is r["peak"] is r["training"] is r["work"]["executed"] is None          # not derived yet
@@ -139,7 +140,8 @@ def test_a_file_that_is_no_spec(tmp_path):
 
 def test_a_billion_layers_have_a_table():
     """The table prints at once; compiling refuses with a sentence."""
-    text = "plait 1\ndims { n = 8; d = 4; L = 10^9 }\nmodel m { input x: stream[n, d]\ny = x { repeat L { linear(d) } }\noutput y: [n, d] }\n"
+    text = ("plait 1\ndims { n = 8; d = 4; L = 10^9 }\nmodel m { input x: stream[n, d]\n"
+            "y = x { repeat L { linear(d) } }\noutput y: [n, d] }\n")
     with open_spec(text) as path:
         assert rows(path)["m"]["params"]["value"] == 20 * 10**9
 
@@ -190,8 +192,9 @@ def test_use(tmp_path):
 
 
 def test_no_torch_on_the_way_to_a_table():
-    code = f"import sys; sys.argv = ['plait', 'table', {str(TABLE1)!r}]\nfrom plait.cli import main\ntry: main()\nexcept SystemExit: pass\n" \
-           "assert 'torch' not in sys.modules and 'networkx' not in sys.modules, 'too much is imported'"
+    code = (f"import sys; sys.argv = ['plait', 'table', {str(TABLE1)!r}]\n"
+            "from plait.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+            "assert 'torch' not in sys.modules and 'networkx' not in sys.modules, 'too much is imported'")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,83 @@
+"""A spec file: its items with those of the files it uses, its names resolved."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from plait.compiler.constructs import CONSTRUCTS
+from plait.compiler.layer import LAYERS
+from plait.compiler.names import Names
+from plait.compiler.resolve import resolve
+from plait.compiler.sizes import dim
+from plait.dsl import spec as ast
+from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, Span, error
+from plait.dsl.suggest import ALIASES, suggest
+
+
+@dataclass(frozen=True)
+class File:
+    """A spec with its names resolved. `written` are the values that the file gave its dims before any override."""
+    spec: ast.Spec
+    names: Names
+    models: Mapping[str, ast.Model]
+    trains: tuple[ast.Train, ...]
+    compares: tuple[ast.Compare, ...]
+    written: Mapping[sp.Symbol, int]
+
+    def train(self, model: str) -> ast.Train | None:
+        """The train block of a model: the one that names it, else the one that names none."""
+        named = [t for t in self.trains if model in {m.name for m in t.models}]
+        return (named or [t for t in self.trains if not t.models] or [None])[0]
+
+
+def open_file(spec: ast.Spec, read: Callable[[str, Span], ast.Spec] | None = None, original: ast.Spec | None = None) -> File:
+    """Resolve the names of a file. read: gives the Spec of a `use` path. original: the spec before overrides."""
+    items = _with_imports(spec, read, ())
+    found: list[Diagnostic] = []
+    try: names = resolve([i for i in items if isinstance(i, ast.Dims | ast.Let)], _written(original or spec))
+    except PlaitError as wrong: raise wrong from None
+    shares, blocks, models = {}, {}, {}
+    for kind, into in ((ast.Share, shares), (ast.Block, blocks), (ast.Model, models)):
+        for i in items:
+            if not isinstance(i, kind): continue
+            if i.name in into:
+                found += error("E0406", f"`{i.name}` is there twice", i.span, Note(into[i.name].span, "first here")).diagnostics
+            into[i.name] = i
+    for b in blocks.values():
+        if b.name in LAYERS or b.name in CONSTRUCTS:
+            found += error("E0406", f"`{b.name}` is a layer already: a block needs a name of its own", b.span).diagnostics
+    trains = tuple(i for i in items if isinstance(i, ast.Train))
+    for t in trains:
+        for m in t.models:
+            if m.name not in models:
+                near = suggest(m.name, models, ALIASES)
+                found += error("E0402", f"there is no model `{m.name}`", m.span,
+                               help=f"`{near[0]}`?" if near else f"models: {', '.join(models)}").diagnostics
+    if found: raise PlaitError(*found[:LIMIT])
+    names = replace(names, shares=shares, blocks=blocks)
+    return File(spec, names, models, trains, tuple(i for i in items if isinstance(i, ast.Compare)), _written(original or spec))
+
+
+def _with_imports(spec: ast.Spec, read, seen: tuple[str, ...]) -> list[ast.Item]:
+    """The items of a file with those of the files it uses in front (their blocks, shares, lets and dims)."""
+    out: list[ast.Item] = []
+    for i in spec.items:
+        if not isinstance(i, ast.Use): out.append(i); continue
+        if i.path in seen: raise error("E0407", f"{i.path} is used by itself", i.span)
+        if read is None: raise error("E0407", "`use` needs files beside this one, and this text has no place", i.span)
+        other = read(i.path, i.span)
+        out += [j for j in _with_imports(other, read, (*seen, i.path)) if isinstance(j, ast.Dims | ast.Let | ast.Share | ast.Block)]
+    return out
+
+
+def _written(spec: ast.Spec) -> dict[sp.Symbol, int]:
+    """Literal values of dims as the file has them; the bound of a free one (`n <= 512`) counts."""
+    out = {}
+    for i in spec.items:
+        groups = [i] if isinstance(i, ast.Dims) else [m for m in i.members if isinstance(m, ast.Dims)] if isinstance(i, ast.Model) else []
+        for d in (e for g in groups for e in g.entries):
+            match d:
+                case ast.Dim(name, value=ast.Number(int(value))): out[dim(name)] = value
+    return out
