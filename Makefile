@@ -32,7 +32,7 @@ lint: $(VENV)/.tested
 test: lint
 	$(BIN)/python -m pytest
 
-# What takes longer: the training bars. SHAKESPEARE, PART13 and ENWIK8 name the corpora; a bar without its corpus is skipped and says so.
+# What takes longer: the training bars. PLAIT_DATA names the folder of the corpora; a bar without its corpus is skipped and says so.
 proof: $(VENV)/.tested
 	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof
 

@@ -1,5 +1,6 @@
 """`plait fmt`: what it owns and what it keeps."""
 import pytest
+
 from plait.dsl.errors import PlaitError
 from plait.dsl.printer import format
 

@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from plait.dsl.errors import PlaitError, render_all
 from plait.dsl.lexer import FOREIGN, KEYWORDS, SIGNS
 from plait.dsl.parser import parse, parse_expression, parse_override

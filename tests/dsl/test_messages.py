@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from plait.dsl.codes import CODES
 from plait.dsl.errors import LIMIT, PlaitError, render_all
 from plait.dsl.lexer import FOREIGN, KEYWORDS

@@ -2,6 +2,7 @@
 from fractions import Fraction
 
 import pytest
+
 from plait.dsl.numerals import BadNumber, read
 from plait.dsl.parser import parse_expression
 from plait.dsl.spec import Bytes, Number

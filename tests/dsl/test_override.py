@@ -1,5 +1,6 @@
 """`--set`: what is set, and what a name that does not exist gets."""
 import pytest
+
 from plait.dsl.errors import PlaitError, render
 from plait.dsl.override import apply
 from plait.dsl.parser import parse, parse_override

@@ -2,6 +2,7 @@
 from fractions import Fraction
 
 import pytest
+
 from plait.dsl.errors import PlaitError, Source, Span
 from plait.dsl.parser import parse, parse_expression, parse_override
 from plait.dsl.printer import expression

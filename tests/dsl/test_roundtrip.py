@@ -3,6 +3,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from plait.dsl.errors import Source, Span
 from plait.dsl.lexer import KEYWORDS, Diagnostics, scan
 from plait.dsl.numerals import read

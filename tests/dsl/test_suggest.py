@@ -1,5 +1,6 @@
 """Names that a person may have meant."""
 import pytest
+
 from plait.dsl.suggest import ALIASES, suggest
 
 DIMS = ["V", "n", "d", "h", "f", "L", "c"]
