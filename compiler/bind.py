@@ -77,7 +77,7 @@ def convert(owner: str, x: Argument, e: ast.Expr, names: Names, streams: Mapping
     if word is not None and word in x.choices: return word
     if "flag" in x.kinds and word in ("true", "false"): return word == "true"
     if "stream" in x.kinds:
-        if word in streams: return streams[word]
+        if word is not None and word in streams: return streams[word]
         near = suggest(word or "", streams, ALIASES)
         raise error("E0402", f"`{text(e)}` is no stream above this line", e.span,
                     help=" or ".join(f"`{n}`" for n in near) + "?" if near else f"streams: {', '.join(streams)}")

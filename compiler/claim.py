@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from plait.compiler.graph import Graph
 from plait.compiler.kernels import KERNELS, Target
-from plait.compiler.prims import Region
+from plait.compiler.prims import Loop, Region
 
 BODY = "body"
 
@@ -23,7 +23,7 @@ def claim(graph: Graph, target: Target, forced: Mapping[str, str] | None = None)
         if isinstance(op, Region):
             name = choose(op, target, wanted)
             op = replace(op, kernel=name) if name else replace(op, body=claim(op.body, target, wanted))
-        elif n.body is not None: op = replace(op, body=claim(n.body, target, wanted))              # type: ignore[type-var]
+        elif isinstance(op, Loop): op = replace(op, body=claim(op.body, target, wanted))
         nodes.append(replace(n, op=op))
     return replace(graph, nodes=tuple(nodes))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import sympy as sp
+
 from plait.compiler import losses
-from plait.compiler.axis import BATCH, axis
+from plait.compiler.axis import BATCH, Axis, axis
 from plait.compiler.builder import Builder
 from plait.compiler.expander import Expander
 from plait.compiler.file import File, open_file
@@ -48,7 +50,8 @@ def expand(file: File, model: str, loss: bool = False) -> Program:
     return replace(program, loss=graphs[0], score=graphs[1])
 
 
-def _graph(e: Expander, m: ast.Model, names: Names, ahead: set[str], wanted) -> tuple[Graph, tuple[Input, ...], dict]:
+def _graph(e: Expander, m: ast.Model, names: Names, ahead: set[str],
+           wanted: tuple[ast.Call, str] | None) -> tuple[Graph, tuple[Input, ...], dict]:
     """The graph of a model's outputs, or (wanted = (call, kind)) of its loss."""
     b = Builder(names.sizes)
     outs: tuple[Value, ...] = ()
@@ -98,7 +101,7 @@ def _open(b: Builder, m: ast.Model, names: Names, ahead: set[str], loss: bool) -
     return _Opened(tuple(inputs), streams, targets)
 
 
-def _input_axes(i: ast.Input, names: Names, longer: bool):
+def _input_axes(i: ast.Input, names: Names, longer: bool) -> tuple[tuple[Axis, ...], str, sp.Expr | None]:
     match i.type:
         case ast.ClassType(of):
             if i.padded: raise error("E0504", "one label a sequence has no padding", i.span)

@@ -68,7 +68,7 @@ class Expander:
             raise PlaitError(*(d for wrong in found for d in wrong.diagnostics)) from None
 
     def mistaken(self, m: Mistake, s: ast.Apply, place: Place, written: Mapping[str, ast.Argument]) -> PlaitError:
-        at = written[m.argument].value.span if m.argument in written else s.name_span or s.span
+        at = written[m.argument].value.span if m.argument is not None and m.argument in written else s.name_span or s.span
         return error(m.code, m.message, at, *place.names.notes(*m.symbols), numbers=m.numbers, help=m.help)
 
     def no_layer(self, s: ast.Apply, place: Place) -> PlaitError:
@@ -100,8 +100,8 @@ class Expander:
     def fits(self, x: Stream, p: ast.Parameter, e: ast.Expr, names: Names) -> None:
         """A stream given to a block has the shape that the block declares."""
         assert p.type is not None
-        have, want = x.value.axes[1:], [names.size(s) for s in p.type.shape]
-        have = sorted(have, key=lambda a: a.role != "sequence")
+        have = sorted(x.value.axes[1:], key=lambda a: a.role != "sequence")
+        want = [names.size(s) for s in p.type.shape]
         if len(have) != len(want) or not all(names.sizes.same(a.size, w) for a, w in zip(have, want)):
             raise error("E0309", f"`{p.name}` is declared [{', '.join(map(str, want))}], and this stream is {shape(x)}", e.span,
                         Note(p.span, "declared here"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import sympy as sp
 
@@ -14,6 +15,9 @@ from plait.compiler.sizes import dim
 from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
+
+Reader = Callable[[str, Span], ast.Spec]                       # the Spec of a path in a `use`
+Named = TypeVar("Named", ast.Share, ast.Block, ast.Model)
 
 
 @dataclass(frozen=True)
@@ -29,22 +33,15 @@ class File:
     def train(self, model: str) -> ast.Train | None:
         """The train block of a model: the one that names it, else the one that names none."""
         named = [t for t in self.trains if model in {m.name for m in t.models}]
-        return (named or [t for t in self.trains if not t.models] or [None])[0]
+        return next(iter(named or [t for t in self.trains if not t.models]), None)
 
 
-def open_file(spec: ast.Spec, read: Callable[[str, Span], ast.Spec] | None = None, original: ast.Spec | None = None) -> File:
+def open_file(spec: ast.Spec, read: Reader | None = None, original: ast.Spec | None = None) -> File:
     """Resolve the names of a file. read: gives the Spec of a `use` path. original: the spec before overrides."""
     items = _with_imports(spec, read, ())
     found: list[Diagnostic] = []
-    try: names = resolve([i for i in items if isinstance(i, ast.Dims | ast.Let)], _written(original or spec))
-    except PlaitError as wrong: raise wrong from None
-    shares, blocks, models = {}, {}, {}
-    for kind, into in ((ast.Share, shares), (ast.Block, blocks), (ast.Model, models)):
-        for i in items:
-            if not isinstance(i, kind): continue
-            if i.name in into:
-                found += error("E0406", f"`{i.name}` is there twice", i.span, Note(into[i.name].span, "first here")).diagnostics
-            into[i.name] = i
+    names = resolve([i for i in items if isinstance(i, ast.Dims | ast.Let)], _written(original or spec))
+    shares, blocks, models = _named(items, ast.Share, found), _named(items, ast.Block, found), _named(items, ast.Model, found)
     for b in blocks.values():
         if b.name in LAYERS or b.name in CONSTRUCTS:
             found += error("E0406", f"`{b.name}` is a layer already: a block needs a name of its own", b.span).diagnostics
@@ -60,7 +57,17 @@ def open_file(spec: ast.Spec, read: Callable[[str, Span], ast.Spec] | None = Non
     return File(spec, names, models, trains, tuple(i for i in items if isinstance(i, ast.Compare)), _written(original or spec))
 
 
-def _with_imports(spec: ast.Spec, read, seen: tuple[str, ...]) -> list[ast.Item]:
+def _named(items: list[ast.Item], kind: type[Named], found: list[Diagnostic]) -> dict[str, Named]:
+    """The items of a kind by their names; two of one name are added to what is found wrong."""
+    out: dict[str, Named] = {}
+    for i in items:
+        if not isinstance(i, kind): continue
+        if i.name in out: found += error("E0406", f"`{i.name}` is there twice", i.span, Note(out[i.name].span, "first here")).diagnostics
+        out[i.name] = i
+    return out
+
+
+def _with_imports(spec: ast.Spec, read: Reader | None, seen: tuple[str, ...]) -> list[ast.Item]:
     """The items of a file with those of the files it uses in front (their blocks, shares, lets and dims)."""
     out: list[ast.Item] = []
     for i in spec.items:

@@ -87,14 +87,14 @@ class Graph:
     def map_bodies(self, change) -> Graph:
         """The graph with `change` applied to every body (not to the graph itself)."""
         return replace(self, nodes=tuple(
-            n if n.body is None else replace(n, op=replace(n.op, body=change(n.body))) for n in self.nodes))       # type: ignore[type-var]
+            n if n.body is None else replace(n, op=replace(n.op, body=change(n.body))) for n in self.nodes))
 
     def networkx(self) -> networkx.DiGraph:
         """The schedule as a DiGraph: a vertex a node (its number), an edge a value read. Bodies stay inside their vertex."""
         import networkx  # takes 0.14 s to import: only those who ask pay
 
         g = networkx.DiGraph()
-        made = {v: f"in {v.name}" for v in self.ins}
+        made: dict[Value, str | int] = {v: f"in {v.name}" for v in self.ins}
         for v in self.ins: g.add_node(made[v], value=v)
         for k, n in enumerate(self.nodes):
             g.add_node(k, node=n)

@@ -3,6 +3,7 @@ types; its docstring is the documentation. Adding one is one file in `layers/`."
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -106,8 +107,9 @@ _KINDS = {"a size": "size", "a count": "count", "a number": "number", "a shared 
 
 
 def _argument(p: inspect.Parameter, hint) -> Argument:
-    kinds, choices = [], []
-    for part in (typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, __import__("types").UnionType) else (hint,)):
+    kinds: list[str] = []
+    choices: list[str] = []
+    for part in (typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)):
         if typing.get_origin(part) is Annotated: kinds.append(_KINDS[part.__metadata__[0]])
         elif typing.get_origin(part) is Literal: choices += typing.get_args(part)
         elif part is bool: kinds.append("flag")

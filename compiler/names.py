@@ -78,7 +78,7 @@ class Names:
             case ast.Binary(op, left, right) if op in ARITHMETIC:
                 x, y = self.number(left), self.number(right)
                 if op in "/%" and self.sizes.value(y) == 0: raise error("E0303", "division by zero", e.span)
-                if op == "^" and max(abs(self.sizes.value(x) or 0), 2) > 1 and abs(self.sizes.value(y) or 0) > 4096:
+                if op == "^" and not -4096 <= (self.sizes.value(y) or 0) <= 4096:
                     raise error("E0303", "this power is too large for any size", e.span)
                 return ARITHMETIC[op](x, y)
             case ast.Call(name, arguments): return self._call(name, arguments, e)

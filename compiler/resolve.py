@@ -43,24 +43,24 @@ def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names
     return names
 
 
-def _bind(names: Names, declared) -> tuple[Names, list[Diagnostic]]:
+def _bind(names: Names, declared: Mapping[str, ast.Dim | ast.Let]) -> tuple[Names, list[Diagnostic]]:
     """Evaluate what was declared, in order of dependence."""
     bound, derived, entries = dict(names.sizes.bound), dict(names.sizes.derived), dict(names.entries)
     found: list[Diagnostic] = []
-    waiting = {n: item for n, item in declared.items()
+    waiting = {n: item.value for n, item in declared.items()
                if item.value is not None and not (isinstance(item, ast.Dim) and item.relation == "<=")}
     while waiting:
-        ready = [n for n, item in waiting.items() if not (mentioned(item.value) & waiting.keys())]
+        ready = [n for n, given in waiting.items() if not (mentioned(given) & waiting.keys())]
         if not ready:
-            first = waiting[next(iter(waiting))]
-            knot = [n for n in waiting if mentioned(waiting[n].value) & waiting.keys()]
-            notes = [Note(waiting[n].span, "and here") for n in knot[1:4]]
+            first = declared[next(iter(waiting))]
+            knot = [n for n in waiting if mentioned(waiting[n]) & waiting.keys()]
+            notes = [Note(declared[n].span, "and here") for n in knot[1:4]]
             return names, [*found, *error("E0404", "these dims define each other: " + ", ".join(f"`{n}`" for n in knot), first.span, *notes,
                                           help=f"give one of them a number: {knot[0]} = 64").diagnostics]
         for n in ready:
-            item = waiting.pop(n)
+            item, given = declared[n], waiting.pop(n)
             here = replace(names, sizes=replace(names.sizes, bound=bound, derived=derived), entries=entries)
-            try: e = here.size(item.value) if isinstance(item, ast.Dim) else here.number(item.value)
+            try: e = here.size(given) if isinstance(item, ast.Dim) else here.number(given)
             except PlaitError as wrong: found += wrong.diagnostics; entries.pop(n); continue
             if isinstance(item, ast.Let): entries[n] = Entry("let", e, item.span); continue
             value = here.sizes.integer(e)
@@ -71,7 +71,8 @@ def _bind(names: Names, declared) -> tuple[Names, list[Diagnostic]]:
 
 def _promise(names: Names, requires) -> tuple[Names, list[Diagnostic]]:
     """Check what is required as far as it is known, and keep what it promises about divisibility."""
-    divides, found = list(names.sizes.divides), []
+    divides = list(names.sizes.divides)
+    found: list[Diagnostic] = []
     for r in requires:
         c = r.condition
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from plait.compiler.expand import File, open_file
 from plait.dsl import override
-from plait.dsl.errors import PlaitError, Span, error
+from plait.dsl.errors import Diagnostic, PlaitError, Span, error
 from plait.dsl.parser import parse, parse_override
 from plait.dsl.spec import Override, Spec
 
@@ -41,7 +41,8 @@ def _near(p: Path) -> str:
 def overrides(settings) -> tuple[Override, ...]:
     """`--set` arguments, or a mapping name → value, as overrides. All that is wrong is reported at once."""
     texts = [f"{k}={v}" for k, v in settings.items()] if isinstance(settings, dict) else list(settings or ())
-    found, wrong = [], []
+    found: list[Override] = []
+    wrong: list[Diagnostic] = []
     for text in texts:
         try: found.append(parse_override(text))
         except PlaitError as e: wrong += e.diagnostics

@@ -19,6 +19,7 @@ from plait.runtime.data import Dataset
 from plait.runtime.formula import Numeric
 from plait.runtime.module import Module
 from plait.runtime.recipe import Recipe, recipe, trainable
+from plait.runtime.sources import SOURCES
 
 
 @dataclass(frozen=True)

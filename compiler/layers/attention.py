@@ -117,7 +117,8 @@ def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys:
     w = width_of_heads(b, d, heads, head_width)
     _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, dropout, kernel)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
-    queries, shared = (h,), (h,)
+    queries: tuple[Axis, ...] = (h,)
+    shared = (h,)
     if kv_heads is not None and not b.sizes.same(kv_heads, heads):
         g = axis("g", kv_heads, "head")
         queries = (g, axis("s", divided(b, heads, kv_heads, "kv_heads", "the query heads split evenly over the key heads"), "head"))
