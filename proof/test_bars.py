@@ -26,7 +26,8 @@ def corpus(name: str) -> Path:
 def trained(spec: str, out: Path, model: str | None = None, **settings: str):
     """The metrics of a run on its whole validation part, and its folder."""
     began = time.time()
-    run = start(SPECS / f"{spec}.plait", model, files.overrides({k.replace("__", "."): v for k, v in settings.items()}), "cpu", None, out, True, None)
+    given = files.overrides({k.replace("__", "."): v for k, v in settings.items()})
+    run = start(SPECS / f"{spec}.plait", model, given, "cpu", None, out, True, None)
     print(f"\n{spec} {model or ''}: step {run.step:,}, {json.dumps(run.metrics)}, {time.time() - began:,.0f} s")
     return run
 
@@ -64,7 +65,8 @@ def test_duplication(model, tmp_path):
 def test_reformer(tmp_path):
     """4,096 bytes at once, two reversible layers of 128: below 4 bits a byte."""
     path = corpus("enwik8/enwik8_small")
-    run = trained("reformer", tmp_path / "run", n="4096", d="128", h="4", L="2", R="2", p="16", train__data=f'bytes("{path}", split = (0.9, 0.05, 0.05))',
+    run = trained("reformer", tmp_path / "run", n="4096", d="128", h="4", L="2", R="2", p="16",
+                  train__data=f'bytes("{path}", split = (0.9, 0.05, 0.05))',
                   train__optimizer="adam", train__precision="fp32", train__batch="4 sequences", train__microbatch="4 sequences",
                   train__lr="cosine(2e-3, 2e-4, 50)", train__stop="300 steps", train__clip="1")
     assert run.metrics["bits_per_token"] < 4

@@ -26,8 +26,9 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
     for m in metrics:
-        if m not in METRICS_BUILT: raise error("E0636" if m in METRICS else "E0632", f"there is no metric `{m}`" + (" yet" if m in METRICS else ""),
-                                               help=f"today: {', '.join(METRICS_BUILT)}")
+        if m in METRICS_BUILT: continue
+        raise error("E0636" if m in METRICS else "E0632", f"there is no metric `{m}`" + (" yet" if m in METRICS else ""),
+                    help=f"today: {', '.join(METRICS_BUILT)}")
     training, total, count, correct = module.training, 0.0, 0, 0
     module.eval()
     torch.manual_seed(mix(seed, 0))

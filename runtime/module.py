@@ -226,10 +226,11 @@ def _affordable(program: Program, device: torch.device, dtype: torch.dtype) -> N
         raise error("E0606", f"{program.model} repeats a body {copies:,} times: a module has at most {MOST_COPIES:,} copies",
                     help="plait table counts any number of copies; to build the model choose fewer")
     bytes_ = (program.sizes.integer(params(program.graph)) or 0) * dtype.itemsize
-    there = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = (torch.cuda.get_device_properties(device).total_memory if device.type == "cuda"
+             else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if bytes_ > there:
-        raise error("E0606", f"the parameters of {program.model} alone take {bytes_ / 2**30:,.1f} GiB, and {device.type} has {there / 2**30:,.1f} GiB",
-                    help="--set makes its dims smaller")
+        raise error("E0606", f"the parameters of {program.model} alone take {bytes_ / 2**30:,.1f} GiB, "
+                             f"and {device.type} has {there / 2**30:,.1f} GiB", help="--set makes its dims smaller")
 
 
 def started(init: Init, shape: list[int], sizes: Sizes) -> Tensor:

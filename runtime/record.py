@@ -44,7 +44,9 @@ def begin(folder: Path, spec_text: str, model: str, dataset: Dataset, device: to
 def spec_text(folder: Path) -> str:
     """The resolved spec of a run. Raises PlaitError where the folder holds none."""
     try: return (folder / SPEC).read_text()
-    except OSError: raise error("E0620", f"`{folder}` is not the folder of a run: it holds no {SPEC}", help="plait train SPEC --out RUN makes one") from None
+    except OSError:
+        raise error("E0620", f"`{folder}` is not the folder of a run: it holds no {SPEC}",
+                    help="plait train SPEC --out RUN makes one") from None
 
 
 def about(folder: Path) -> dict[str, Any]:

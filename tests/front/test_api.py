@@ -10,7 +10,8 @@ from plait.compiler.costs.params import params
 SPECS = Path(__file__).parents[2] / "specs"
 
 
-@pytest.mark.parametrize("model, count", [("rnn", 637_845), ("lstm", 637_550), ("gru", 635_835), ("cnn", 639_273), ("transformer", 637_156)])
+@pytest.mark.parametrize("model, count", [("rnn", 637_845), ("lstm", 637_550), ("gru", 635_835), ("cnn", 639_273),
+                                          ("transformer", 637_156)])
 def test_five_way(model, count):
     """Parameters derived and held are those of the comparison; one step of each has a finite loss and a gradient everywhere."""
     module = plait.compile(SPECS / "five_way.plait", model, compile=False)
@@ -22,7 +23,8 @@ def test_five_way(model, count):
 
 
 SMALL = {"reformer": {"n": 64, "d": 16, "h": 2, "L": 2, "c": 8, "p": 4, "g": 8, "R": 2},
-         "reformer_table1": {"l": 64, "h": 2, "k": 4, "c": 16, "R": 2}, "reformer_table3": {"l": 64, "d": 16, "h": 2, "L": 2, "c": 16, "R": 2, "p": 4},
+         "reformer_table1": {"l": 64, "h": 2, "k": 4, "c": 16, "R": 2},
+         "reformer_table3": {"l": 64, "d": 16, "h": 2, "L": 2, "c": 16, "R": 2, "p": 4},
          "table1": {"n": 20, "d": 8, "k": 3, "r": 4}, "transformer_base": {"V": 50, "m": 6, "n": 5, "d": 16, "h": 2, "L": 2},
          "demo": {"V": 20}, "shakespeare": {}, "duplication": {}, "five_way": {"n": 16}}
 
@@ -51,10 +53,12 @@ def test_every_model_of_every_spec_runs(spec):
 
 def test_future_symbols_have_no_influence():
     """The logits at t do not move when a later symbol does: the language models of the shipped specs."""
-    for spec, model in (("shakespeare", None), ("demo", None), ("five_way", "transformer"), ("five_way", "cnn"), ("five_way", "gru"), ("duplication", "full")):
+    for spec, model in (("shakespeare", None), ("demo", None), ("five_way", "transformer"), ("five_way", "cnn"), ("five_way", "gru"),
+                        ("duplication", "full")):
         torch.manual_seed(0)
         module = plait.compile(plait.load(SPECS / f"{spec}.plait", SMALL[spec]), model, compile=False).eval()
-        n, V = module.program.sizes.integer(module.program.inputs[0].value.axes[1].size), module.program.sizes.integer(module.program.inputs[0].classes)
+        text, sizes = module.program.inputs[0], module.program.sizes
+        n, V = sizes.integer(text.value.axes[1].size), sizes.integer(text.classes)
         a = torch.randint(V, (1, n))
         b = a.clone()
         b[0, n // 2:] = torch.randint(V, (n - n // 2,))
@@ -83,7 +87,8 @@ def test_a_table_in_python():
 def test_too_many_copies(tmp_path):
     """cases: L = 10^9 prints its table; building refuses at once."""
     path = tmp_path / "big.plait"
-    path.write_text("plait 1\ndims { n = 8; d = 4; L = 10^9 }\nmodel m { input x: stream[n, d]\ny = x { repeat L { linear(d) } }\noutput y: [n, d] }\n")
+    path.write_text("plait 1\ndims { n = 8; d = 4; L = 10^9 }\nmodel m { input x: stream[n, d]\n"
+                    "y = x { repeat L { linear(d) } }\noutput y: [n, d] }\n")
     assert plait.load(path).table().rows[0].params is not None
     with pytest.raises(plait.PlaitError, match="at most 100,000 copies"): plait.compile(path)
     with pytest.raises(plait.PlaitError, match="GiB"): plait.compile(path, set={"L": 2, "d": 10**6})

@@ -63,7 +63,8 @@ def test_activations(fn, x):
 def test_feed_forward(x):
     p, q = nn.Linear(D, 20).double(), nn.Linear(20, D).double()
     same(compiled("feed_forward(20, activation = gelu)"),
-         {"y.0.in.weight": p.weight, "y.0.in.bias": p.bias, "y.0.out.weight": q.weight, "y.0.out.bias": q.bias}, lambda x: q(F.gelu(p(x))), x)
+         {"y.0.in.weight": p.weight, "y.0.in.bias": p.bias, "y.0.out.weight": q.weight, "y.0.out.bias": q.bias},
+         lambda x: q(F.gelu(p(x))), x)
 
 
 def test_gated_feed_forward(x):
@@ -81,7 +82,8 @@ def test_attention(causal, x):
     weights = {f"y.0.{n}": v for n, v in zip(names, w)} | {f"y.0.{n}_bias": v for n, v in zip(names, b)}
     weights |= {"y.0.out": t.out_proj.weight, "y.0.out_bias": t.out_proj.bias}
     mask = nn.Transformer.generate_square_subsequent_mask(N, dtype=torch.float64) if causal else None
-    same(compiled(f"attention(heads = 2, causal = {str(causal).lower()})"), weights, lambda x: t(x, x, x, attn_mask=mask, need_weights=False)[0], x)
+    same(compiled(f"attention(heads = 2, causal = {str(causal).lower()})"), weights,
+         lambda x: t(x, x, x, attn_mask=mask, need_weights=False)[0], x)
 
 
 @pytest.mark.parametrize("kernel", ["auto", "rowwise", "body"])
@@ -117,11 +119,13 @@ def test_conv(causal, dilation, groups, x):
 
 def test_separable_conv(x):
     t, p = nn.Conv1d(D, D, 4, groups=D, bias=False).double(), nn.Linear(D, 5).double()
-    same(compiled("separable_conv(5, kernel = 4)", "[n, 5]"), {"y.0.depth.weight": t.weight, "y.0.point.weight": p.weight, "y.0.point.bias": p.bias},
+    same(compiled("separable_conv(5, kernel = 4)", "[n, 5]"),
+         {"y.0.depth.weight": t.weight, "y.0.point.weight": p.weight, "y.0.point.bias": p.bias},
          lambda x: p(t(F.pad(x.mT, (1, 2))).mT), x)
 
 
-@pytest.mark.parametrize("name, layers, both", [("rnn", 1, False), ("lstm", 1, False), ("gru", 1, False), ("lstm", 2, True), ("gru", 2, False), ("rnn", 1, True)])
+@pytest.mark.parametrize("name, layers, both", [("rnn", 1, False), ("lstm", 1, False), ("gru", 1, False), ("lstm", 2, True),
+                                                ("gru", 2, False), ("rnn", 1, True)])
 def test_recurrent(name, layers, both, x):
     t = getattr(nn, name.upper())(D, 6, num_layers=layers, bidirectional=both, batch_first=True).double()
     kinds = {"weight_input": "weight_ih", "weight_state": "weight_hh", "bias_input": "bias_ih", "bias_state": "bias_hh"}
@@ -133,7 +137,8 @@ def test_recurrent(name, layers, both, x):
 
 def test_sinusoidal_positions(x):
     """PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) = cos(…). Vaswani et al. 2017, section 3.5."""
-    want = torch.tensor([[(math.sin if k % 2 == 0 else math.cos)(p / 10000 ** ((k - k % 2) / D)) for k in range(D)] for p in range(N)], dtype=torch.float64)
+    rows = [[(math.sin if k % 2 == 0 else math.cos)(p / 10000 ** ((k - k % 2) / D)) for k in range(D)] for p in range(N)]
+    want = torch.tensor(rows, dtype=torch.float64)
     torch.testing.assert_close(compiled("positions(sinusoidal)")(x), x + want, rtol=1e-6, atol=1e-6)
 
 
@@ -176,12 +181,15 @@ dims { n = 5; d = 8; V = 11 }
 model m { input text: tokens[n] of V
   y = text { embed(V, width = d); unembed(V) }
   output y: [n, V] }
-train m { data = text("f"); loss = cross_entropy(y, next(text), smoothing = 0.1, pieces = PIECES); batch = 1 sequences; lr = 1; stop = 1 steps }
+train m {
+  data = text("f"); loss = cross_entropy(y, next(text), smoothing = 0.1, pieces = PIECES); batch = 1 sequences; lr = 1; stop = 1 steps
+}
 """
     torch.manual_seed(0)
     t = torch.randint(11, (3, 6))
     for pieces in ("1", "2", "5"):
-        module = Module(expand(open_file(parse(text.replace("PIECES", pieces), "test")), "m", loss=True), compile=False, dtype=torch.float64)
+        program = expand(open_file(parse(text.replace("PIECES", pieces), "test")), "m", loss=True)
+        module = Module(program, compile=False, dtype=torch.float64)
         want = F.cross_entropy(module(t[:, :5]).flatten(0, 1), t[:, 1:].flatten(), label_smoothing=0.1)
         torch.testing.assert_close(module.loss(t), want)
         mean, total, count = module.losses(t)
