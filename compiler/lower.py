@@ -1,7 +1,7 @@
 """Graph → torch.fx.GraphModule. A claimed region is one call of its kernel; any other region is its body, in place.
 
-The only module of the compiler that imports torch, with those it is made of: tensors, dims, products, emission, loops, inverse,
-segments."""
+The only module of the compiler that imports torch, with those it is made of: tensors, dims, products, gathers, emission, loops,
+inverse, segments."""
 from __future__ import annotations
 
 import operator
@@ -15,9 +15,10 @@ import torch
 from torch import fx, nn
 
 from plait.compiler import tensors
-from plait.compiler.axis import Axis, volume, without
+from plait.compiler.axis import Axis, volume
 from plait.compiler.dims import Dims, free, measurable
 from plait.compiler.emission import Emission, KernelCall
+from plait.compiler.gathers import gathered, scattered
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.inverse import Inverse, kept_argmax, kept_order, parts
 from plait.compiler.kernels import KERNELS
@@ -201,8 +202,8 @@ class Lowering:
                 return [self.call(tensors.fold, x, dim(name), dim(w), self.dims(left), self.dims(dilation))]
             case Sort(name):
                 return [self.choice(tensors.stable_order, kept_order, x, dim(name), a)]
-            case Gather(name): return [self.gathered(n, name, *args)]
-            case Scatter(axis): return [self.scattered(n, axis, *args)]
+            case Gather(name): return [gathered(self, n, name, *args)]
+            case Scatter(axis): return [scattered(self, n, axis, *args)]
             case Region(): return self.region(n, args)
             case Loop(): return self.loop(n, args)
             case _: assert_never(n.op)
@@ -241,24 +242,6 @@ class Lowering:
         """An order or an argmax. Of reals inside an inverted part it is kept by forward, not made again from rounded activations."""
         if not self.inverted or a.kind in ("index", "mask"): return self.call(fn, x, dim)
         return self.opaque(kept, self.dims(a.axes[dim].size), x, dim)
-
-    def gathered(self, n: Node, name: str, x, index):
-        a, i, y = *n.ins, n.outs[0]
-        if isinstance(index, int) or "number" in index.meta:
-            return self.align(self.call(torch.select, x, a.names.index(name), index), without(a.axes, (name,)), y.axes)
-        shared = tuple(p for p in i.axes if p.name != name and a.has(p.name))
-        own, rest = without(i.axes, [p.name for p in shared]), without(a.axes, (name, *(p.name for p in shared)))
-        x = self.align(x, a.axes, (*shared, a.axis(name), *rest))
-        out = self.call(tensors.gather, x, self.align(self.whole(index), i.axes, (*shared, *own)), len(shared))
-        return self.align(out, (*shared, *own, *rest), y.axes)
-
-    def scattered(self, n: Node, axis: Axis, x, index):
-        a, i, y = *n.ins, n.outs[0]
-        shared = tuple(p for p in i.axes if y.has(p.name) and p.name != axis.name)
-        own, rest = without(i.axes, [p.name for p in shared]), without(a.axes, i.names)
-        x, index = self.align(x, a.axes, (*shared, *own, *rest)), self.align(index, i.axes, (*shared, *own))
-        out = self.call(tensors.scatter, x, index, len(shared), self.dims(axis.size))
-        return self.align(out, (*shared, axis, *rest), y.axes)
 
     # -- bodies --------------------------------------------------------------------------------------------------------------
     def region(self, n: Node, args: list) -> list:

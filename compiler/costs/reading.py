@@ -14,9 +14,9 @@ from typing import assert_never
 import sympy as sp
 
 from plait.compiler.axis import POSITIONAL, Axis
-from plait.compiler.costs import affine, bodies
+from plait.compiler.costs import affine, bodies, movement
 from plait.compiler.costs.affine import FALSE, TRUE, Cases, Line, Size, Unreadable, along, inside, same, tidy
-from plait.compiler.costs.connections import START, At, Base, Clip, Shift, Spread, either, then
+from plait.compiler.costs.connections import START, At, Base, Clip, Spread, either, then
 from plait.compiler.costs.masks import Count, Indicator, known, reduced
 from plait.compiler.costs.sums import NOTHING, Read, Seen, spots, through
 from plait.compiler.graph import Graph, Node, Value
@@ -111,15 +111,16 @@ class Reading:
             case Rename(old, new): return [self.put(xs[0], old, along(new.name)) if new.role in POSITIONAL else xs[0]]
             case Split(name, (slow, fast)) if name in r:
                 return [self.put(xs[0], name, along(fast.name).plus(along(slow.name), self.number(fast.size)))]
-            case Merge((p, q), to) if p in r and q in r: return [self.merged(xs[0], p, q, r[q], to)]
+            case Merge((p, q), to) if p in r and q in r: return [movement.merged(xs[0], p, q, r[q], to)]
             case Split() | Merge(): return xs
-            case Slice(name, start, size) if name in r: return [self.moved(xs[0], name, -self.number(start), r[name], self.number(size))]
+            case Slice(name, start, size) if name in r:
+                return [movement.moved(self, xs[0], name, -self.number(start), r[name], self.number(size))]
             case Pad(name, before, after) if name in r:
-                return [self.moved(xs[0], name, self.number(before), r[name], self.number(r[name] + before + after))]
+                return [movement.moved(self, xs[0], name, self.number(before), r[name], self.number(r[name] + before + after))]
             case Slice() | Pad(): return xs
-            case Concat(name): return [self.joined(name, xs, n.ins, n.outs[0])]
-            case Window(): return [self.windowed(xs[0], op, {**r, op.into.name: self.number(op.into.size)})]
-            case Gather(name): return [self.gathered(name, xs, n.ins)]
+            case Concat(name): return [movement.joined(self, name, xs, n.ins, n.outs[0])]
+            case Window(): return [movement.windowed(self, xs[0], op, {**r, op.into.name: self.number(op.into.size)})]
+            case Gather(name): return [movement.gathered(self, name, xs, n.ins)]
             case Sort() | Fold() | Scatter():
                 if any(x.reads for x in xs): raise Unreadable("the positions depend on the data")
                 return [NOTHING]
@@ -242,60 +243,6 @@ class Reading:
         elif isinstance(told, tuple): told = affine.put(told, axis, by)
         elif isinstance(told, Indicator | Count): told = type(told)(affine.put(told.cases, axis, by))
         return Seen(tuple(replace(q, line=q.line.put(axis, by)) for q in x.reads), affine.put(x.live, axis, by), x.empty, told)
-
-    def merged(self, x: Seen, p: str, q: str, fast: Size, to: Axis) -> Seen:
-        def line(e: Line) -> Line:
-            c, d = e.coefficient(p), e.coefficient(q)
-            if c == 0 and d == 0: return e
-            if not same(c, d * fast): raise Unreadable("a merge of positions that were not split from one")
-            return e.put(p, Line()).put(q, Line()).plus(along(to.name), d)
-        told = line(x.known) if isinstance(x.known, Line) else x.known if x.known == TRUE else None
-        live = tuple(frozenset(map(line, case)) for case in x.live)
-        return Seen(tuple(replace(read, line=line(read.line)) for read in x.reads), live, x.empty, told)
-
-    def moved(self, x: Seen, axis: str, by: Size, old: Size, new: Size) -> Seen:
-        """Element i of the new axis is element i − by of the old one; zeros where there is none."""
-        out = self.put(x, axis, along(axis).moved(-by))
-        r, there = {**self.hidden, axis: new}, (inside(along(axis).moved(-by), old),)
-        reads = []
-        for before, q in zip(x.reads, out.reads):
-            if before.line == along(axis): q = Read(then(before.base, Shift(by, new)), along(axis), new)
-            elif affine.union(there, r) != TRUE: raise Unreadable("a pad of neighbourhoods, or of what is the same everywhere")
-            reads.append(q)
-        told = affine.both(out.known, there, r) if isinstance(out.known, tuple) else out.known if affine.union(there, r) == TRUE else None
-        live = out.live
-        if x.empty == "minus" or not x.reads and live != FALSE: live = affine.both(live, TRUE, r)
-        return Seen(tuple(reads), live, x.empty, told)
-
-    def windowed(self, x: Seen, op: Window, r) -> Seen:
-        axis, dilation = op.axis, self.number(op.dilation)
-        for q in x.reads:
-            if axis in q.line.axes and not (q.line == along(axis) and q.size is not None and same(q.size, r[axis])):
-                raise Unreadable("a window of a window")
-        line = along(axis).plus(along(op.into.name), dilation).moved(tidy(-self.number(op.left) * dilation))
-        out, there = self.put(x, axis, line), inside(line, r[axis])
-        told = affine.union([case | there for case in out.known], r) if isinstance(out.known, tuple) else None
-        if x.live != TRUE and x.empty == "minus": raise Unreadable("a window of a masked value")
-        return Seen(out.reads, affine.union([case | there for case in out.live], r), "zero", told)
-
-    def joined(self, name: str, xs: list[Seen], ins: Sequence[Value], out: Value) -> Seen:
-        xs = [self.settled(x) for x in xs]
-        if name not in self.ranges(*ins) or not any(x.reads for x in xs): return Seen(tuple(q for x in xs for q in x.reads))
-        start, total, reads = 0, self.number(out.axis(name).size), []
-        for x, v in zip(xs, ins):
-            for q in x.reads:
-                if q.line != along(name): raise Unreadable("beside each other, positions that are not simply along the axis")
-                reads.append(Read(then(q.base, Shift(start, total)), along(name), total))
-            start = tidy(start + self.number(v.axis(name).size))
-        return Seen(tuple(reads))
-
-    def gathered(self, name: str, xs: list[Seen], ins: Sequence[Value]) -> Seen:
-        x, index = xs
-        if name not in self.ranges(ins[0]): return Seen(x.reads + self.settled(index).reads, x.live, x.empty)
-        if isinstance(index.known, Line): return self.put(x, name, index.known)
-        if any(name in q.line.axes for q in x.reads) or any(name in e.axes for case in x.live for e in case):
-            raise Unreadable("a choice of positions that depends on the data")
-        return Seen(x.reads + self.settled(index).reads, x.live, x.empty)
 
     # -- bodies ----------------------------------------------------------------------------------------------------------------
     @contextmanager
