@@ -38,7 +38,7 @@ class File:
 
 def open_file(spec: ast.Spec, read: Reader | None = None, original: ast.Spec | None = None) -> File:
     """Resolve the names of a file. read: gives the Spec of a `use` path. original: the spec before overrides."""
-    items = _with_imports(spec, read, ())
+    items = list(inlined(spec, read).items)
     found: list[Diagnostic] = []
     names = resolve([i for i in items if isinstance(i, ast.Dims | ast.Let)], _written(original or spec))
     shares, blocks, models = _named(items, ast.Share, found), _named(items, ast.Block, found), _named(items, ast.Model, found)
@@ -67,15 +67,21 @@ def _named(items: list[ast.Item], kind: type[Named], found: list[Diagnostic]) ->
     return out
 
 
-def _with_imports(spec: ast.Spec, read: Reader | None, seen: tuple[str, ...]) -> list[ast.Item]:
-    """The items of a file with those of the files it uses in front (their blocks, shares, lets and dims)."""
+def inlined(spec: ast.Spec, read: Reader | None = None) -> ast.Spec:
+    """The file with what it uses in the place of each `use`: blocks, shares, lets and dims of other files, each file once."""
+    return replace(spec, items=tuple(_with_imports(spec, read, (), set())))
+
+
+def _with_imports(spec: ast.Spec, read: Reader | None, around: tuple[str, ...], done: set[str]) -> list[ast.Item]:
     out: list[ast.Item] = []
     for i in spec.items:
         if not isinstance(i, ast.Use): out.append(i); continue
-        if i.path in seen: raise error("E0407", f"{i.path} is used by itself", i.span)
+        if i.path in around: raise error("E0407", f"{i.path} is used by itself", i.span)
+        if i.path in done: continue
         if read is None: raise error("E0407", "`use` needs files beside this one, and this text has no place", i.span)
-        other = read(i.path, i.span)
-        out += [j for j in _with_imports(other, read, (*seen, i.path)) if isinstance(j, ast.Dims | ast.Let | ast.Share | ast.Block)]
+        done.add(i.path)
+        other = _with_imports(read(i.path, i.span), read, (*around, i.path), done)
+        out += [j for j in other if isinstance(j, ast.Dims | ast.Let | ast.Share | ast.Block)]
     return out
 
 

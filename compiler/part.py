@@ -11,7 +11,7 @@ def part(graph: Graph, at: str) -> Graph | None:
     """The nodes that come from exactly this place, as a graph of their own. Its inputs are what they read from elsewhere, its
     outputs what others read. None if nothing comes from there. (A layer in a loop leaves a few nodes in front of it, the trip
     numbers of its keys say: the scope with most of its nodes is where it stands.)"""
-    scope, inside = max(scopes(graph, at), key=lambda found: len(found[1]))
+    scope, inside, _ = home(graph, at)
     if not inside: return None
     mine = set(map(id, inside))
     made = {v for n in inside for v in n.outs}
@@ -21,11 +21,17 @@ def part(graph: Graph, at: str) -> Graph | None:
     return Graph(read, inside, outs or inside[-1].outs)
 
 
-def scopes(graph: Graph, at: str) -> Iterator[tuple[Graph, tuple[Node, ...]]]:
-    """Every scope with its nodes from this place; what stands inside one of these is not looked at."""
-    yield graph, tuple(n for n in graph.nodes if n.at == at)
+def home(graph: Graph, at: str) -> tuple[Graph, tuple[Node, ...], tuple[Loop, ...]]:
+    """The scope where a place stands, its nodes there, and the loops around that scope, outermost first."""
+    return max(scopes(graph, at), key=lambda found: len(found[1]))
+
+
+def scopes(graph: Graph, at: str, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Graph, tuple[Node, ...], tuple[Loop, ...]]]:
+    """Every scope with its nodes from this place; what stands inside one of these, but for loops, is not looked at."""
+    yield graph, tuple(n for n in graph.nodes if n.at == at), loops
     for n in graph.nodes:
-        if n.body is not None and n.at != at or isinstance(n.op, Loop): yield from scopes(n.body, at)                # type: ignore[arg-type]
+        if isinstance(n.op, Loop): yield from scopes(n.op.body, at, (*loops, n.op))
+        elif n.body is not None and n.at != at: yield from scopes(n.body, at, loops)
 
 
 def main_output(graph: Graph) -> Value:

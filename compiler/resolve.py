@@ -9,7 +9,7 @@ import sympy as sp
 from plait.compiler.names import Entry, Names, text
 from plait.compiler.sizes import Free, Sizes, dim, evaluate
 from plait.dsl import spec as ast
-from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, error
+from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, Span, error
 
 RESERVED = ("b",)                                             # the batch
 
@@ -30,7 +30,7 @@ def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names
             elif item.name in RESERVED:
                 found += error("E0406", "`b` is the batch: it cannot be bound", item.span, help="choose another name").diagnostics
             else: declared[item.name] = item
-    for name, item in declared.items(): entries[name] = Entry("dim" if isinstance(item, ast.Dim) else "let", dim(name), item.span)
+    for name, item in declared.items(): entries[name] = Entry("dim" if isinstance(item, ast.Dim) else "let", dim(name), place(item))
     base = outer.sizes if outer else Sizes()
     hidden = {dim(n) for n in declared}
     sizes = Sizes({k: v for k, v in base.bound.items() if k not in hidden}, {k: v for k, v in base.derived.items() if k not in hidden},
@@ -41,6 +41,12 @@ def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names
     found += [*wrong, *broken]
     if found: raise PlaitError(*found[:LIMIT])
     return names
+
+
+def place(item: ast.Dim | ast.Let) -> Span:
+    """Where a name got its value: in the file, or in an override."""
+    value = item.value
+    return value.span if value is not None and value.span.source is not item.span.source else item.span
 
 
 def _bind(names: Names, declared: Mapping[str, ast.Dim | ast.Let]) -> tuple[Names, list[Diagnostic]]:
@@ -62,7 +68,7 @@ def _bind(names: Names, declared: Mapping[str, ast.Dim | ast.Let]) -> tuple[Name
             here = replace(names, sizes=replace(names.sizes, bound=bound, derived=derived), entries=entries)
             try: e = here.size(given) if isinstance(item, ast.Dim) else here.number(given)
             except PlaitError as wrong: found += wrong.diagnostics; entries.pop(n); continue
-            if isinstance(item, ast.Let): entries[n] = Entry("let", e, item.span); continue
+            if isinstance(item, ast.Let): entries[n] = Entry("let", e, place(item)); continue
             value = here.sizes.integer(e)
             if value is not None: bound[dim(n)] = value
             if e.free_symbols: derived[dim(n)] = e

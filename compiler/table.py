@@ -15,7 +15,7 @@ from plait.compiler.costs.reuse import reuse
 from plait.compiler.costs.work import LEDGERS, visits, work
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.layer import LAYERS
-from plait.compiler.part import main_output, part, stream_inputs
+from plait.compiler.part import home, main_output, part, stream_inputs
 from plait.compiler.prims import Contract, Reduce, Sort
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
@@ -95,10 +95,9 @@ class Row:
 
     @cached_property
     def copies(self) -> sp.Expr | None:
-        """How often a layer stands in its repeats."""
+        """How often a layer stands in its repeats: its work and parameters are of all, its depth and path of one."""
         if self.kind != "layer": return None
-        loops = next((loops for n, loops in visits(self.program.graph) if n.at == self.at), ())
-        return over_trips(sp.Integer(1), [loop for loop in loops if loop.axis.role == "copies"])
+        return over_trips(sp.Integer(1), [loop for loop in home(self.program.graph, self.at)[2] if loop.axis.role == "copies"])
 
     @cached_property
     def path(self) -> PathCell | None:

@@ -1,13 +1,14 @@
 """Spec files: read from disk, with the sentence a person needs when that fails."""
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from plait.compiler.expand import File, open_file
+from plait.compiler.file import File, inlined, open_file
 from plait.dsl import override
 from plait.dsl.errors import Diagnostic, PlaitError, Span, error
 from plait.dsl.parser import parse, parse_override
-from plait.dsl.spec import Override, Spec
+from plait.dsl.spec import Call, Expr, Override, Spec, Text
 
 LARGEST = 2**20                                               # bytes of a spec
 
@@ -65,5 +66,20 @@ def opened(path: str | Path, settings: tuple[Override, ...] = (), text: str | No
 
 
 def resolved(original: Spec, settings: tuple[Override, ...], folder: Path) -> File:
+    """A file with what it uses in place, so that overrides reach those dims too, and what a run keeps stands by itself."""
     def other(name: str, span: Span) -> Spec: return parse(read(folder / name, span), name)
-    return open_file(override.apply(original, settings) if settings else original, other, original)
+    whole = inlined(original, other)
+    return open_file(override.apply(whole, tuple(_from_here(o, folder) for o in settings)) if settings else whole, None, whole)
+
+
+def _from_here(o: Override, folder: Path) -> Override:
+    """A data file named on the command line may stand beside the spec, as in the spec, or in the current directory."""
+    def moved(e: Expr) -> Expr:
+        if not isinstance(e, Call): return e
+        return replace(e, arguments=tuple(replace(a, value=_path(a.value, folder)) for a in e.arguments))
+    return replace(o, values=tuple(map(moved, o.values))) if o.path == ("train", "data") else o
+
+
+def _path(e: Expr, folder: Path) -> Expr:
+    if not isinstance(e, Text) or e.value.startswith("builtin:") or (folder / e.value).exists() or not Path(e.value).exists(): return e
+    return replace(e, value=str(Path(e.value).resolve()))

@@ -26,6 +26,10 @@ class Line:
     terms: tuple[tuple[str, Size], ...] = ()
     const: Size = 0
 
+    def __str__(self) -> str:
+        parts = [f"{c}·{a}" if c != 1 else a for a, c in self.terms] + ([str(self.const)] if self.const != 0 or not self.terms else [])
+        return " + ".join(parts)
+
     def coefficient(self, axis: str) -> Size:
         return dict(self.terms).get(axis, 0)
 

@@ -129,9 +129,11 @@ def _ends(s: Solved, n: int, sizes: Sizes, connected: bool | None) -> tuple[int,
 def _reach(s: Solved, n: Size, sizes: Sizes) -> dict[str, dict[str, Any]]:
     n = sp.sympify(n)
     back, ahead = forms.bounds(s.right), forms.bounds(s.left)
-    whole = back == sp.oo or ahead == sp.oo
+    whole, both = back == sp.oo or ahead == sp.oo, back == ahead == sp.oo
+    # one side unbounded: a shift costs what it moves out; both: what it moves out may stand before or behind what sees everything
+    lost = 0 if both else abs(sp.sympify(s.shift))
     back, ahead = (n - 1 if back == sp.oo else tidy(back + s.shift)), (n - 1 if ahead == sp.oo else tidy(ahead - s.shift))
-    positions = n - abs(sp.sympify(s.shift)) if whole else sp.sympify(tidy(sp.sympify(back) + ahead + 1))
+    positions = n - lost if whole else sp.sympify(tidy(sp.sympify(back) + ahead + 1))
     if forms.sure(tidy(-sp.sympify(ahead))): ahead = 0                 # a shift: even the nearest input stands behind
     most = sizes.integer(n)
     def entry(e, top):
@@ -139,7 +141,7 @@ def _reach(s: Solved, n: Size, sizes: Sizes) -> dict[str, dict[str, Any]]:
         return {"exact": sp.sympify(e), "value": v if v is None or top is None else min(v, top)}
     edge = None if most is None else most - 1
     return {"back": entry(back, edge), "ahead": entry(ahead, edge),
-            "positions": entry(positions, None if most is None else most - abs(sizes.integer(s.shift) or 0))}
+            "positions": entry(positions, None if most is None else most - (sizes.integer(lost) or 0))}
 
 
 # ---- by numbers, where there is no closed form ---------------------------------------------------------------------------
