@@ -1,1 +1,1 @@
-"""Spec to Graph, Graph to Costs, Graph to GraphModule. Only `lower` imports torch."""
+"""Spec to Graph, Graph to Costs, Graph to GraphModule. Only `lower` and `lowering` import torch."""

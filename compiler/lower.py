@@ -14,15 +14,17 @@ import sympy as sp
 import torch
 from torch import fx, nn
 
-from plait.compiler import tensors
 from plait.compiler.axis import Axis, volume
-from plait.compiler.dims import Dims, free, measurable
-from plait.compiler.emission import Emission, KernelCall
-from plait.compiler.gathers import gathered, scattered
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.inverse import Inverse, kept_argmax, kept_order, parts
 from plait.compiler.kernels import KERNELS
-from plait.compiler.loops import Trips
+from plait.compiler.lowering import tensors
+from plait.compiler.lowering.dims import Dims, free, measurable
+from plait.compiler.lowering.emission import Emission, KernelCall
+from plait.compiler.lowering.gathers import gathered, scattered
+from plait.compiler.lowering.inverse import Inverse, kept_argmax, kept_order, parts
+from plait.compiler.lowering.loops import Trips
+from plait.compiler.lowering.products import product
+from plait.compiler.lowering.segments import segmented
 from plait.compiler.prims import (
     Broadcast,
     Concat,
@@ -45,8 +47,6 @@ from plait.compiler.prims import (
     Split,
     Window,
 )
-from plait.compiler.products import product
-from plait.compiler.segments import segmented
 from plait.compiler.sizes import Sizes
 
 OPAQUE = frozenset(k.name for k in KERNELS if k.opaque)

@@ -69,6 +69,11 @@ class Names:
 
     def number(self, e: ast.Expr) -> sp.Expr:
         """Any real number as an exact expression in the dims."""
+        found = self._number(e)
+        if found.has(sp.zoo, sp.nan, sp.I, sp.oo, -sp.oo): raise error("E0303", f"{text(e)} is no number", e.span, *self.notes(found))
+        return found
+
+    def _number(self, e: ast.Expr) -> sp.Expr:
         match e:
             case ast.Number(Fraction() as value): return sp.Rational(value.numerator, value.denominator)
             case ast.Number(value): return sp.Integer(value)

@@ -1,5 +1,5 @@
 """Torch's side of every kernel of `plait.compiler.kernels`: one emission each."""
-from plait.compiler.emission import Emission
+from plait.compiler.lowering.emission import Emission
 from plait.runtime.kernels import attention, banded, dense, lsh, recurrent
 
 EMISSIONS: dict[str, Emission] = {

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.compiler.emission import KernelCall
 from plait.compiler.graph import Graph
+from plait.compiler.lowering.emission import KernelCall
+from plait.compiler.lowering.tensors import LOW, scramble
 from plait.compiler.prims import Random
-from plait.compiler.tensors import LOW, scramble
 
 
 class Layout:

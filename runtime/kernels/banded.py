@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.compiler.emission import KernelCall
+from plait.compiler.lowering.emission import KernelCall
 from plait.runtime.kernels.attention import Layout
 
 

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from plait.compiler.emission import KernelCall
-from plait.compiler.inverse import choose
-from plait.compiler.tensors import mix, random
+from plait.compiler.lowering.emission import KernelCall
+from plait.compiler.lowering.inverse import choose
+from plait.compiler.lowering.tensors import mix, random
 from plait.runtime.kernels import lsh_pieces as pieces
 from plait.runtime.kernels.lsh_pieces import FAR
 

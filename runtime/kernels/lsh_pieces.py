@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from plait.compiler import segments
+from plait.compiler.lowering import segments
 
 FAR = -(2**28)                                 # the code of a key that nobody may see
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from plait.compiler.emission import KernelCall
+from plait.compiler.lowering.emission import KernelCall
 
 
 def _recurrent(call: KernelCall, library: Callable, states: int) -> Callable:

@@ -8,7 +8,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
-from plait.compiler import segments
+from plait.compiler.lowering import segments
 from plait.runtime.kernels import lsh_pieces
 
 BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.2) { feed_forward(12, activation = gelu) }"

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from plait.compiler import inverse
 from plait.compiler.claim import claim
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
+from plait.compiler.lowering import inverse
+from plait.compiler.lowering.tensors import size
 from plait.compiler.prims import Loop
-from plait.compiler.tensors import size
 from plait.runtime.kernels import EMISSIONS
 from plait.runtime.module import Module
 

@@ -116,7 +116,7 @@ def test_other_rounds_in_evaluation(kit):
 
 def test_buckets_are_argmax_of_both_signs():
     q = torch.randn(2, 5, 3, 4, dtype=torch.float64)
-    from plait.compiler.tensors import mix, random
+    from plait.compiler.lowering.tensors import mix, random
     got = lsh.buckets(q, KEY, [4, 6], 2, False, False)
     want = 0
     for digit, (f, worth) in enumerate(((4, 1), (6, 4))):

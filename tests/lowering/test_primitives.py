@@ -8,10 +8,10 @@ import sympy as sp
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from plait.compiler import tensors
 from plait.compiler.axis import BATCH, axis
 from plait.compiler.builder import Builder
 from plait.compiler.lower import lower
+from plait.compiler.lowering import tensors
 from plait.compiler.prims import Fold, Scatter, Wrong
 from plait.compiler.sizes import Sizes, dim
 

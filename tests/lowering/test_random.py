@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from plait.compiler import tensors
+from plait.compiler.lowering import tensors
 
 KEY = torch.tensor(0x1234_5678_9ABC_DEF)
 

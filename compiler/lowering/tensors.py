@@ -1,4 +1,4 @@
-"""What the primitives are in torch: one plain function each, all of them pure, all traceable. (Part of the lowering: imports torch.)"""
+"""What the primitives are in torch: one plain function each, all of them pure, all traceable."""
 from __future__ import annotations
 
 import math

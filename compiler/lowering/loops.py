@@ -1,4 +1,4 @@
-"""Loops in torch: a lowered body, run once a trip. (Part of the lowering: imports torch.)"""
+"""Loops in torch: a lowered body, run once a trip."""
 from __future__ import annotations
 
 import torch

@@ -1,4 +1,4 @@
-"""A reversible loop in torch: forward keeps the last streams only, backward makes the others again. (Imports torch.)
+"""A reversible loop in torch: forward keeps the last streams only, backward makes the others again.
 
 A body is a row of parts: each adds what it computes from some streams to another one. Backward undoes part after part: it runs
 the part once with gradients, subtracts its value, and backpropagates through that same run. Gomez et al. 2017, section 3."""
@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value, live
-from plait.compiler.loops import autocast
+from plait.compiler.lowering.loops import autocast
+from plait.compiler.lowering.tensors import stable_order
 from plait.compiler.prims import Loop, Map
-from plait.compiler.tensors import stable_order
 
 
 # -- choices: what forward decided, for backward to decide alike ----------------------------------------------------------

@@ -1,6 +1,6 @@
 """Sizes while lowering: a number where all dims are bound, else arithmetic in the traced graph on the sizes of its inputs.
 
-(Part of the lowering: imports torch.)"""
+"""
 from __future__ import annotations
 
 import operator
@@ -12,8 +12,8 @@ from torch import fx
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value
+from plait.compiler.lowering.tensors import size
 from plait.compiler.sizes import Free, Sizes, evaluate
-from plait.compiler.tensors import size
 
 Int = int | fx.Node
 

@@ -1,4 +1,4 @@
-"""Compiling by region: a lowered graph is cut into runs of traceable nodes, each compiled once, whatever calls it. (Imports torch.)
+"""Compiling by region: a lowered graph is cut into runs of traceable nodes, each compiled once, whatever calls it.
 
 What cannot be traced (loops, opaque kernels) runs between them, called from an outer graph in the same order."""
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx, nn
 
-from plait.compiler import tensors
+from plait.compiler.lowering import tensors
 
 BACKEND = "inductor"                           # torch.compile's; tests of the cutting itself take a quicker one
 

@@ -1,13 +1,13 @@
-"""Gathers and scatters: the operands laid out so that what the index runs over is one dimension. (Imports torch.)"""
+"""Gathers and scatters: the operands laid out so that what the index runs over is one dimension."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import torch
 
-from plait.compiler import tensors
 from plait.compiler.axis import Axis, without
 from plait.compiler.graph import Node
+from plait.compiler.lowering import tensors
 
 if TYPE_CHECKING:
     from plait.compiler.lower import Lowering

@@ -1,4 +1,4 @@
-"""Contractions as matrix products: which operand lies how, so that nothing is copied that need not be. (Imports torch.)"""
+"""Contractions as matrix products: which operand lies how, so that nothing is copied that need not be."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What stands between the lowering and a kernel: what an emission is told, and the layouts of its operands. (Imports torch.)"""
+"""What stands between the lowering and a kernel: what an emission is told, and the layouts of its operands."""
 from __future__ import annotations
 
 from collections.abc import Callable
