@@ -11,8 +11,10 @@ from plait.dsl import spec as ast
 from plait.dsl.errors import Diagnostic, PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
 
-KIND_WORDS = {"size": "a size", "count": "a whole number", "number": "a number", "table": "a shared table", "stream": "a stream",
-              "pair": "a pair of sizes", "flag": "true or false"}
+KIND_WORDS = {
+    "size": "a size", "count": "a whole number", "number": "a number", "probability": "a probability", "table": "a shared table",
+    "stream": "a stream", "pair": "a pair of sizes", "flag": "true or false",
+}
 
 
 def pair_up(name: str, arguments: tuple[Argument, ...], given: tuple[ast.Argument, ...], span: Span) -> dict[str, ast.Argument]:
@@ -86,11 +88,12 @@ def convert(owner: str, x: Argument, e: ast.Expr, names: Names, streams: Mapping
         if len(e.items) != 2: raise error("E0501", f"`{x.name}` of {owner} takes two sizes, here {len(e.items)}", e.span)
         return tuple(names.size(i) for i in e.items)
     if word is not None and x.choices:
-        named = word in names.entries and bool(set(x.kinds) & {"size", "count", "number"})
+        named = word in names.entries and bool(set(x.kinds) & {"size", "count", "number", "probability"})
         if not named: raise _choice(owner, x, word, e, names)
     if "size" in x.kinds: return names.size(e)
     if "count" in x.kinds: return _count(owner, x, e, names)
     if "number" in x.kinds: return names.number(e)
+    if "probability" in x.kinds: return _probability(owner, x, e, names)
     raise error("E0501", f"`{x.name}` of {owner} is {describe(x)}, not {text(e)}", e.span, help=_example(x))
 
 
@@ -106,6 +109,16 @@ def _count(owner: str, x: Argument, e: ast.Expr, names: Names) -> int:
     if value is None:
         raise error("E0501", f"`{x.name}` of {owner} shapes the graph: its value must be a known whole number", e.span, *names.notes(found))
     return value
+
+
+def _probability(owner: str, x: Argument, e: ast.Expr, names: Names) -> sp.Expr:
+    found = names.number(e)
+    value = names.sizes.value(found)
+    if value is None: raise error("E0501", f"`{x.name}` of {owner} must be a known number", e.span, *names.notes(found))
+    if not 0 <= value < 1:
+        rule = f"`{x.name}` of {owner} is a probability, at least 0 and below 1, here {float(value):g}"
+        raise error("E0503", rule, e.span, *names.notes(found))
+    return sp.sympify(value)
 
 
 def _example(x: Argument) -> str:

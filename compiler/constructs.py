@@ -99,7 +99,7 @@ def _symbols(n: Node) -> set:
 
 def residual(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:
     """x + dropout(body(norm(x))), or norm(x + …): pre- and post-norm."""
-    a = _arguments(s, place, _option("norm", "pre", "post", "none"), Argument("dropout", ("number",), (), NUMBER_0, False))
+    a = _arguments(s, place, _option("norm", "pre", "post", "none"), Argument("dropout", ("probability",), (), NUMBER_0, False))
     norm = LAYERS["layer_norm"].expand
 
     def normed(v: Value) -> Value:

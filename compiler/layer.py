@@ -40,6 +40,7 @@ class Table:
 Size = Annotated[sp.Expr, "a size"]                            # a positive integer expression in the dims
 Count = Annotated[int, "a count"]                              # a size whose value must be known: it shapes the graph
 Number = Annotated[sp.Expr, "a number"]
+Probability = Annotated[sp.Expr, "a probability"]               # at least 0 and below 1, and known: all dropped out would be nothing
 Share = Annotated[Table, "a shared table"]
 Source = Annotated[Stream, "a stream"]
 Pair = Annotated[tuple, "a pair of sizes"]
@@ -102,8 +103,10 @@ def layer(fn: Callable) -> Callable:
     return fn
 
 
-_KINDS = {"a size": "size", "a count": "count", "a number": "number", "a shared table": "table", "a stream": "stream",
-          "a pair of sizes": "pair"}
+_KINDS = {
+    "a size": "size", "a count": "count", "a number": "number", "a probability": "probability", "a shared table": "table", "a stream": "stream",
+    "a pair of sizes": "pair",
+}
 
 
 def _argument(p: inspect.Parameter, hint) -> Argument:

@@ -70,7 +70,11 @@ class Names:
     def number(self, e: ast.Expr) -> sp.Expr:
         """Any real number as an exact expression in the dims."""
         found = self._number(e)
-        if found.has(sp.zoo, sp.nan, sp.I, sp.oo, -sp.oo): raise error("E0303", f"{text(e)} is no number", e.span, *self.notes(found))
+        try:
+            fine = not found.has(sp.zoo, sp.nan, sp.I, sp.oo, -sp.oo)
+            self.sizes.value(found)
+        except (ArithmeticError, ValueError, TypeError): fine = False             # log of 0, a root of something negative
+        if not fine: raise error("E0303", f"{text(e)} is no number", e.span, *self.notes(found))
         return found
 
     def _number(self, e: ast.Expr) -> sp.Expr:

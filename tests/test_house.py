@@ -32,7 +32,7 @@ def test_imports_are_a_staircase():
 
 
 def test_torch_stands_in_its_rooms():
-    for floor, path in sources():
+    for _, path in sources():
         place = str(path.relative_to(ROOT))
         if any(name.split(".")[0] == "torch" for name in imports(path)):
             assert place == "compiler/lower.py" or place.startswith(("compiler/lowering/", "runtime/", "plait/")), place

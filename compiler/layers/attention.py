@@ -6,9 +6,9 @@ import sympy as sp
 from plait.compiler.axis import Axis, axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import NUMBER_0, Mistake, Number, Size, Source, Stream, divided, feature, layer, sequence
+from plait.compiler.layer import NUMBER_0, Mistake, Probability, Size, Source, Stream, divided, feature, layer, sequence
 from plait.compiler.layers.convolution import before
-from plait.compiler.layers.dropout import check_probability, dropped
+from plait.compiler.layers.dropout import dropped
 from plait.compiler.layers.linear import fan_in
 from plait.compiler.layers.norm import softmax
 from plait.compiler.layers.positions import rotated
@@ -103,7 +103,7 @@ def windowed(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, key: 
 @layer
 def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys: Source | None = None,
               window: Size | Literal["none"] = "none", kv_heads: Size | None = None, head_width: Size | None = None, share_qk: bool = False,
-              project: bool = True, dropout: Number = NUMBER_0, bias: bool = True,
+              project: bool = True, dropout: Probability = NUMBER_0, bias: bool = True,
               kernel: Literal["auto", "body", "rowwise", "fused"] = "auto") -> Value:
     """Multi-head attention: [n, d] → [n, d]; 2·n²·heads·head_width MACs and the projections. Vaswani et al. 2017, section 3.2.
 
@@ -115,7 +115,7 @@ def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys:
     d, cross = feature(value), keys is not None
     feature(memory.value), sequence(memory.value)
     w = width_of_heads(b, d, heads, head_width)
-    _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, dropout, kernel)
+    _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, kernel)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
     queries: tuple[Axis, ...] = (h,)
     shared = (h,)
@@ -148,8 +148,7 @@ def _kernel(word: str) -> str:
     return {"rowwise": "rowwise_attention", "fused": "scaled_dot_product_attention"}.get(word, word)
 
 
-def _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, dropout, kernel) -> None:
-    check_probability(dropout)
+def _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, kernel) -> None:
     if window != "none" and cross:
         raise Mistake("E0504", "a window is about neighbours: it cannot be used on the keys of another stream", "window")
     if window != "none" and kernel in ("rowwise", "fused"):

@@ -6,9 +6,9 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import NUMBER_0, SIZE_1, Count, Mistake, Number, Pair, Size, Stream, feature, layer, sequence
+from plait.compiler.layer import NUMBER_0, SIZE_1, Count, Mistake, Pair, Probability, Size, Stream, feature, layer, sequence
 from plait.compiler.layers.attention import joined, projected, unit, width_of_heads
-from plait.compiler.layers.dropout import check_probability, dropped
+from plait.compiler.layers.dropout import dropped
 from plait.compiler.layers.norm import LOWEST
 from plait.compiler.layers.positions import rotated
 
@@ -17,7 +17,7 @@ from plait.compiler.layers.positions import rotated
 def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Size = SIZE_1,
                   buckets: Literal["auto"] | Size | Pair = "auto", look_back: Count = 1, look_ahead: Count = 0, causal: bool = False,
                   dedup: bool = True, within_bucket: bool = True, wrap: bool = False, share_rotations: bool = False,
-                  head_width: Size | None = None, project: bool = True, dropout: Number = NUMBER_0, bias: bool = True,
+                  head_width: Size | None = None, project: bool = True, dropout: Probability = NUMBER_0, bias: bool = True,
                   kernel: Literal["auto", "body"] = "auto") -> Value:
     """Attention among positions that hash alike: [n, d] → [n, d]. Kitaev et al. 2020, section 2 and appendix A.
 
@@ -29,7 +29,6 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
     value, sizes = x.value, b.sizes
     d, n = feature(value), sequence(value)
     w = width_of_heads(b, d, heads, head_width)
-    check_probability(dropout)
     if look_back < 0 or look_ahead < 0: raise Mistake("E0503", "a chunk cannot look at fewer than 0 neighbours", "look_back")
     factors = _factors(b, n.size, chunk, buckets)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
