@@ -104,7 +104,8 @@ def layer(fn: Callable) -> Callable:
 
 
 _KINDS = {
-    "a size": "size", "a count": "count", "a number": "number", "a probability": "probability", "a shared table": "table", "a stream": "stream",
+    "a size": "size", "a count": "count", "a number": "number", "a probability": "probability",
+    "a shared table": "table", "a stream": "stream",
     "a pair of sizes": "pair",
 }
 
