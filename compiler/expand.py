@@ -16,7 +16,6 @@ from plait.compiler.layer import Stream
 from plait.compiler.names import Names
 from plait.compiler.place import Place, Poisoned, shape
 from plait.compiler.program import Input, Program
-from plait.compiler.resolve import resolve
 from plait.compiler.verify import verify
 from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, PlaitError, error
@@ -37,7 +36,7 @@ def expand(file: File, model: str, loss: bool = False) -> Program:
     """One model of a file as a Program. loss: also the graphs of its train block's loss and score.
     Raises PlaitError with every diagnostic of the model."""
     m, e = file.models[model], Expander()
-    names = resolve([i for i in m.members if isinstance(i, ast.Dims | ast.Let)], file.written, file.names)
+    names = file.names_of(model)
     names = replace(names, shares={**names.shares, **{s.name: s for s in m.members if isinstance(s, ast.Share)}})
     train = file.train(model)
     call = losses.loss_call(train) if train else None

@@ -11,7 +11,7 @@ from plait.compiler.constructs import CONSTRUCTS
 from plait.compiler.layer import LAYERS
 from plait.compiler.names import Names
 from plait.compiler.resolve import resolve
-from plait.compiler.sizes import dim
+from plait.compiler.sizes import Numeric, dim
 from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
@@ -34,6 +34,17 @@ class File:
         """The train block of a model: the one that names it, else the one that names none."""
         named = [t for t in self.trains if model in {m.name for m in t.models}]
         return next(iter(named or [t for t in self.trains if not t.models]), None)
+
+    def names_of(self, model: str) -> Names:
+        """What is in scope in a model: the names of the file, and its own."""
+        own = [m for m in self.models[model].members if isinstance(m, ast.Dims | ast.Let)]
+        return resolve(own, self.written, self.names)
+
+    def values(self, model: str) -> dict[str, Numeric]:
+        """The dims and lets of a model that have a value."""
+        names = self.names_of(model)
+        found = {name: names.sizes.value(entry.value) for name, entry in names.entries.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def open_file(spec: ast.Spec, read: Reader | None = None, original: ast.Spec | None = None) -> File:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from plait.compiler.causality import leaks
 from plait.compiler.expand import File, expand
-from plait.compiler.resolve import resolve
-from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, Diagnostic, PlaitError
 
 
@@ -22,18 +20,11 @@ def check(file: File) -> Checked:
     from plait.runtime.recipe import recipe  # reads a train block; knows no torch
     wrong: list[Diagnostic] = []
     warnings: list[Diagnostic] = []
-    for name, model in file.models.items():
+    for name in file.models:
         try:
             expand(file, name, loss=True)
-            recipe(file.spec, name, values(file, model))
+            recipe(file.spec, name, file.values(name))
             warnings += leaks(file, name)
         except PlaitError as e: wrong += [d for d in e.diagnostics if d not in wrong]
     if wrong: raise PlaitError(*wrong[:LIMIT])
     return Checked(tuple(file.models), tuple(warnings))
-
-
-def values(file: File, model: ast.Model) -> dict:
-    """The dims and lets of a model that have a value."""
-    names = resolve([m for m in model.members if isinstance(m, ast.Dims | ast.Let)], file.written, file.names)
-    found = {k: names.sizes.value(e.value) for k, e in names.entries.items()}
-    return {k: v for k, v in found.items() if v is not None}

@@ -1,22 +1,19 @@
 """From a spec to all that training needs, and from the folder of a run back to it."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from plait.compiler.expand import File, expand, open_file
-from plait.compiler.resolve import resolve
 from plait.dsl import override
 from plait.dsl.errors import Span, error
 from plait.dsl.parser import parse
 from plait.dsl.printer import render
-from plait.dsl.spec import Dims, Let, Number, Override, Spec
+from plait.dsl.spec import Number, Override, Spec
 from plait.runtime import data, record
 from plait.runtime.data import Dataset
-from plait.runtime.formula import Numeric
 from plait.runtime.module import Module
 from plait.runtime.recipe import Recipe, recipe, trainable
 from plait.runtime.sources import SOURCES
@@ -36,10 +33,10 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     recipe's seed. `folder`: where the spec's paths start. `model`: None where the spec has only one.
 
     Raises PlaitError for whatever keeps the model from being trained; the data is looked at before anything is built."""
-    file = _file(spec, folder)
+    file = open_file(spec)
     model = model or _only(file)
     program = expand(file, model, loss=True)
-    found = recipe(file.spec, model, names(file, model))
+    found = recipe(file.spec, model, file.values(model))
     if found is None:
         raise error("E0637", f"no train block is for the model `{model}`", file.models[model].name_span, help=f"train {model} {{ … }}")
     if not SOURCES[found.data.kind].built: trainable(found)
@@ -47,9 +44,9 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     vocabulary = program.inputs[0].classes
     if program.sizes.integer(vocabulary) is None:
         spec = _bound(spec, str(vocabulary), dataset.vocabulary, found.data.span)
-        file = _file(spec, folder)
+        file = open_file(spec)
         program = expand(file, model, loss=True)
-        found = recipe(file.spec, model, names(file, model)) or found
+        found = recipe(file.spec, model, file.values(model)) or found
     trainable(found)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
@@ -63,25 +60,6 @@ def reopen(folder: Path, *, device: torch.device | str = "cpu", compile: bool = 
     text, about = record.spec_text(folder), record.about(folder)
     made = prepare(parse(text, str(folder / record.SPEC)), about["model"], Path(about["data_folder"]), device=device, compile=compile)
     return Prepared(made.module, made.recipe, made.dataset, text)
-
-
-def names(file: File, model: str) -> dict[str, Numeric]:
-    """The dims and lets of a model that have a value."""
-    inner = resolve([m for m in file.models[model].members if isinstance(m, Dims | Let)], file.written, file.names)
-    values = {name: inner.sizes.value(entry.value) for name, entry in inner.entries.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _file(spec: Spec, folder: Path) -> File:
-    return open_file(spec, _reader(folder))
-
-
-def _reader(folder: Path) -> Callable[[str, Span], Spec]:
-    def read(path: str, span: Span) -> Spec:
-        try: text = (folder / path).read_text()
-        except (OSError, UnicodeDecodeError) as why: raise error("E0610", f"`{path}` cannot be read: {why}", span) from None
-        return parse(text, path)
-    return read
 
 
 def _only(file: File) -> str:
