@@ -34,7 +34,7 @@ test: lint
 
 # What takes longer: the training bars. PLAIT_DATA names the folder of the corpora; a bar without its corpus is skipped and says so.
 proof: $(VENV)/.tested
-	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof
+	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof --basetemp $(VENV)/proof
 
 wheel: $(VENV)/.tested
 	rm -rf build dist

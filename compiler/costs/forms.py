@@ -9,7 +9,7 @@ from functools import reduce
 import sympy as sp
 
 from plait.compiler.costs.affine import Size, generally, same, sure, tidy
-from plait.compiler.costs.connections import All, At, Band, Chain, Choice, Clip, Factor, Power, Scan, Shift, Spread, Upto
+from plait.compiler.costs.connections import SOURCE, All, At, Band, Base, Chain, Choice, Clip, Factor, Power, Scan, Shift, Spread, Upto
 
 oo = sp.oo
 ZERO, ONE = sp.Integer(0), sp.Integer(1)
@@ -268,13 +268,21 @@ def stacked(s: Solved, n: Size) -> tuple[sp.Expr, sp.Expr]:
     """(copies, path): the fewest copies that connect every allowed pair, and the path then."""
     n = sp.sympify(n)
     if s.shift != 0: raise NoForm("a stack of shifts")
-    if len(s.chain) == 1 and isinstance(s.chain[0], Power) and s.chain[0].index is not None: return extended(s.chain[0], n)
+    grown = growing_alone(((SOURCE, s.chain),))
+    if grown is not None: return extended(grown, n)
     sides = [x for x in (s.right, s.left) if not idle(x)]
     if not sides: return ONE, sp.Min(*(a.cost for a in s.right))
     per = _least([b for b in map(bounds, sides) if b != oo] or [oo])
     if per == 0 or per.is_zero: raise NoForm("it reaches nothing")
     copies = ONE if per == oo else sp.ceiling((n - 1) / per) if per != 1 else n - 1
     return copies, _most([closed(power(x, copies) if copies != 1 else x, n - 1)[0] for x in sides])
+
+
+def growing_alone(base: Base) -> Power | None:
+    """The indexed repeat that a term is: stacked, it runs on instead of starting anew."""
+    if len(base) != 1 or base[0][0] != SOURCE or len(base[0][1]) != 1: return None
+    p = base[0][1][0]
+    return p if isinstance(p, Power) and p.index is not None else None
 
 
 def extended(p: Power, n: sp.Expr) -> tuple[sp.Expr, sp.Expr]:

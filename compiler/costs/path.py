@@ -16,7 +16,7 @@ import sympy as sp
 
 from plait.compiler.costs import forms
 from plait.compiler.costs.affine import Size, Unreadable, same, tidy
-from plait.compiler.costs.connections import SOURCE, Base, Chain, Power, ends, symbols
+from plait.compiler.costs.connections import SOURCE, Base, Chain, ends, symbols
 from plait.compiler.costs.forms import NoForm, Solved
 from plait.compiler.costs.leaks import Extent, extent, leak, reads_ahead
 from plait.compiler.costs.reading import Reading
@@ -208,18 +208,26 @@ def _stack(graph: Graph, source: Value, sizes: Sizes, why: str) -> Path | None:
     if r is None or not r.base: return Path(why=why)
     if r.length != r.n: return None
     n = int(r.n)
-    try:
-        s = forms.solved(r.chain, n)
-        if not all(isinstance(e, sp.Integer) or e == sp.oo for a in (*s.right, *s.left) for e in (a.cost, a.reach)): raise NoForm(why)
-        sides = [x for x in (s.right, s.left) if not forms.idle(x)]
-        per = min(forms.bounds(x) for x in sides)
-        count = 1 if per == sp.oo else max(1, -(-(n - 1) // int(per)))
-        if s.shift != 0: return Path(assumed=r.assumed, why=why)
-        if sides:
-            found = [forms.filled(forms.power(x, count), n - 1) for x in sides]
-            if None not in found: return Path(None, max(v for v in found if v is not None), True, None, count, assumed=r.assumed, why=why)
-    except (NoForm, ValueError, ZeroDivisionError): pass
+    if forms.growing_alone(r.base) is None:
+        try: found = _filled(forms.solved(r.chain, n), n)
+        except NoForm: found = None
+        if found is not None: return Path(None, found[1], True, None, found[0], assumed=r.assumed, why=why)
     return _tried(r, n, sizes, why)
+
+
+def _filled(s: Solved, n: int) -> tuple[int, int] | None:
+    """(copies, path) by the two sides, where all their sizes are numbers."""
+    sides = [x for x in (s.right, s.left) if not forms.idle(x)]
+    if s.shift != 0 or not sides: return None
+    numbers = [e for x in sides for a in x for e in (a.cost, a.reach, *(e for pack in a.packs for e in pack))]
+    if not all(isinstance(e, sp.Integer) or e == sp.oo for e in numbers): return None
+    per = min(forms.bounds(x) for x in sides)
+    count = 1 if per == sp.oo else max(1, -(-(n - 1) // int(per)))
+    found = [forms.filled(forms.power(x, count), n - 1) for x in sides]
+    return None if None in found else (count, max(v for v in found if v is not None))
+
+
+NEVER = "no number of copies connects every pair"
 
 
 def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
@@ -227,16 +235,15 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
     if n > WHOLE: return Path(assumed=r.assumed, why=f"{why}; {n} positions are too many to follow each")
     import numpy as np
 
-    from plait.compiler.costs.hops import FAR, SOURCE, Engine
-    chain = r.base[0][1] if len(r.base) == 1 else ()
-    grown = chain[0] if len(chain) == 1 and isinstance(chain[0], Power) and chain[0].index is not None else None
+    from plait.compiler.costs.hops import FAR, Engine
+    grown = forms.growing_alone(r.base)
     plain, allowed = Engine(sizes.bound), Engine(sizes.bound, "allowed")
     h = np.full((n, n), FAR, np.int32)
     np.fill_diagonal(h, 0)
     g = h
     most = MOST_COPIES if n <= 256 else FEW_COPIES
     for copies in range(1, most + 1):
-        before = h
+        before = h, g
         try:
             if grown is not None:
                 for engine in (plain, allowed): engine.at[grown.index] = copies - 1
@@ -245,9 +252,13 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
         except Free as e: return Path(assumed=r.assumed, why=f"{why}; {e} has no value")
         d = np.where(g < FAR, h, -1)
         j, i = np.unravel_index(int(d.argmax()), d.shape)
-        if d[j, i] < FAR: return Path(None, int(d[j, i]), True, None, copies, witness=(int(j), int(i)), assumed=r.assumed, why=why)
-        if grown is None and np.array_equal(h < FAR, before < FAR):
-            return Path(None, None, False, witness=(int(j), int(i)), assumed=r.assumed, why="no number of copies connects every pair")
+        if d[j, i] < 0:                           # moved out, all of them
+            if copies == 1: return Path(assumed=r.assumed, why="the masks allow no pair")
+            return Path(None, None, False, assumed=r.assumed, why=NEVER)
+        witness = int(j), int(i)
+        if d[j, i] < FAR: return Path(None, int(d[j, i]), True, None, copies, witness=witness, assumed=r.assumed, why=why)
+        if grown is None and all(np.array_equal(x < FAR, y < FAR) for x, y in zip((h, g), before)):
+            return Path(None, None, False, witness=witness, assumed=r.assumed, why=NEVER)
     return Path(assumed=r.assumed, why=f"{why}; not connected by {most} copies")
 
 
