@@ -12,6 +12,7 @@ import sympy as sp
 Numeric = int | float | Fraction
 
 
+MOST_BITS = 10**5                                             # beyond this exponent a power is as good as infinite
 MOST_TERMS = 10**6                                            # of a sum that is added up term by term
 
 
@@ -53,6 +54,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
         return _whole(out)
     if isinstance(e, sp.Pow):
         x, y = evaluate(args[0], at), evaluate(args[1], at)
+        if isinstance(y, int) and abs(y) > MOST_BITS and abs(x) > 1: return math.inf if y > 0 else 0      # nobody counts so far
         if isinstance(y, int): return _whole(Fraction(x) ** y if isinstance(x, int) else x ** y)
         root = math.isqrt(x) if isinstance(x, int) and x >= 0 and y == Fraction(1, 2) else None
         return root if root is not None and root * root == x else float(x) ** float(y)
@@ -108,6 +110,7 @@ def _log_base(e: sp.Expr):
 
 def _ceil_log(x: Numeric, base: Numeric) -> int:
     """⌈log_base x⌉ without floating point: floats miss at exact powers."""
+    if base <= 1 < x: raise ZeroDivisionError(f"no power of {base} is {x}")
     k = 0
     power: Numeric = 1
     while power < x: k, power = k + 1, power * base

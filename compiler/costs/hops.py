@@ -5,7 +5,7 @@
 bounds the true one from above at every position."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 
 import numpy as np
@@ -33,6 +33,13 @@ from plait.compiler.costs.connections import (
 from plait.compiler.sizes import evaluate
 
 FAR = np.int32(1 << 28)                           # not connected
+
+
+MOST_TRIPS = 2000                                 # copies that are walked one by one
+
+
+class TooMany(Exception):
+    """A stack that never comes to rest has more copies than can be walked."""
 
 
 class Unbounded(Exception):
@@ -82,17 +89,23 @@ class Engine:
                 return out
             case Choice(chains): return reduce(np.minimum, (self.chain(c, h) for c in chains))
             case Power(chain, times, index):
-                for i in range(self.number(times)):
+                for i in self.trips(times):
                     if index is not None: self.at[index] = i
                     last, h = h, self.chain(chain, h)
                     if index is None and np.array_equal(h, last): break         # residual stacks come to rest
                 return h
             case Upto(chain, times):
                 start = h
-                for _ in range(self.number(times)):
+                for _ in self.trips(times):
                     last, h = h, np.minimum(start, self.chain(chain, h))
                     if np.array_equal(h, last): break
                 return h
+
+    def trips(self, times) -> Iterator[int]:
+        """0, 1, … for the copies of a stack. Whoever comes to rest stops asking; raises TooMany if nobody does."""
+        count = self.number(times)
+        yield from range(min(count, MOST_TRIPS))
+        if count > MOST_TRIPS: raise TooMany(f"{count:,} copies are too many to walk")
 
     def scan(self, forward: bool, h: np.ndarray) -> np.ndarray:
         if self.how == "allowed": return self.band(Band(0, None) if forward else Band(None, 0), h)
@@ -115,7 +128,7 @@ class Engine:
         key = (s.starts, s.outs, s.times, s.index, tuple(self.at.items()), tuple(map(id, env.values())))
         if key not in self.solved:
             states = [self.base(b, env) for b in s.starts]
-            for i in range(self.number(s.times)):
+            for i in self.trips(s.times):
                 if s.index is not None: self.at[s.index] = i
                 inner: dict[Root, np.ndarray] = {**env, **{Token(s.loop, k): h for k, h in enumerate(states)}}
                 last, states = states, [self.base(b, inner) for b in s.outs]

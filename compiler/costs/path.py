@@ -151,12 +151,13 @@ def _counted(graph: Graph, source: Value, sizes: Sizes, output: Value | None, wh
     if not r.base: return Path(why=UNREAD)
     import numpy as np  # only where numbers are asked that no form gives
 
-    from plait.compiler.costs.hops import FAR, Unbounded, hops
+    from plait.compiler.costs.hops import FAR, TooMany, Unbounded, hops
     n = int(r.n)
     at = np.arange(n) if n <= WHOLE else np.array([0, n - 1])
     try:
         plain, allowed = (hops(r.base, n, at, sizes.bound, how) for how in ("plain", "allowed"))
     except Free as e: return Path(assumed=r.assumed, why=f"{why}; {e} has no value")
+    except TooMany as e: return Path(assumed=r.assumed, why=f"{why}; {e}")
     d = np.where(allowed < FAR, plain, -1)
     j, i = np.unravel_index(int(d.argmax()), d.shape)
     low, witness = int(d[j, i]), (int(at[j]), int(i))
@@ -235,7 +236,7 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
     if n > WHOLE: return Path(assumed=r.assumed, why=f"{why}; {n} positions are too many to follow each")
     import numpy as np
 
-    from plait.compiler.costs.hops import FAR, Engine
+    from plait.compiler.costs.hops import FAR, Engine, TooMany
     grown = forms.growing_alone(r.base)
     plain, allowed = Engine(sizes.bound), Engine(sizes.bound, "allowed")
     h = np.full((n, n), FAR, np.int32)
@@ -250,6 +251,7 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
                 h, g = plain.chain(grown.chain, h), allowed.chain(grown.chain, g)
             else: h, g = plain.base(r.base, {SOURCE: h}), allowed.base(r.base, {SOURCE: g})
         except Free as e: return Path(assumed=r.assumed, why=f"{why}; {e} has no value")
+        except TooMany as e: return Path(assumed=r.assumed, why=f"{why}; {e}")
         d = np.where(g < FAR, h, -1)
         j, i = np.unravel_index(int(d.argmax()), d.shape)
         if d[j, i] < 0:                           # moved out, all of them

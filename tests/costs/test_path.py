@@ -184,3 +184,13 @@ def test_forms_need_no_numpy():
     code = ("import sys; import plait.compiler.costs.path; "
             "assert not {'numpy', 'networkx', 'torch'} & set(sys.modules), set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_billion_copies_are_not_walked():
+    """Closed forms do not count; what has none, and never rests, says so."""
+    from .models import model
+    for body, says in (("repeat L as i { conv(d, kernel = 3, dilation = 2^i, causal = true) }", "L"),
+                       ("repeat L as i { residual { conv(d, kernel = 3, dilation = 2^i, causal = true) } }", None)):
+        program = model(body, "n = 64; d = 8; L = 10^9")
+        p = as_written(program.graph, program.inputs[0].value, program.sizes)
+        assert str(p.exact) == says if says else p.value is None and "too many" in p.why
