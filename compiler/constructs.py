@@ -9,7 +9,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.bind import convert, pair_up
 from plait.compiler.builder import Builder
-from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.graph import Graph, Value
 from plait.compiler.layer import LAYERS, NEEDED, NUMBER_0, SIZE_1, Argument, Stream, feature, sequence
 from plait.compiler.layers.dropout import dropout
 from plait.compiler.names import Entry
@@ -85,16 +85,7 @@ def _reads(b: Builder, index: sp.Symbol, s: ast.Repeat) -> bool:
     for v in (*b.cut.values(), *b.captured.values()):
         if v.kind == "param" and any(index in a.size.free_symbols for a in v.axes):
             raise error("E0307", f"`{index}` cannot be in the shape of a parameter: all copies have parameters of one shape", s.span)
-    return any(index in _symbols(n) for n in Graph((), tuple(b.nodes), ()).walk())
-
-
-def _symbols(n: Node) -> set:
-    out: set = set()
-    for v in vars(n.op).values():
-        if isinstance(v, sp.Basic): out |= v.free_symbols
-        elif isinstance(v, tuple): out |= set().union(*(p.size.free_symbols for p in v if hasattr(p, "size")), set())
-        elif hasattr(v, "size") and not isinstance(v, Graph): out |= v.size.free_symbols
-    return out | set().union(*(a.size.free_symbols for v in n.outs for a in v.axes), set())
+    return any(index in n.symbols for n in Graph((), tuple(b.nodes), ()).walk())
 
 
 def residual(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:

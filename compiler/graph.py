@@ -61,6 +61,17 @@ class Node:
         return getattr(self.op, "body", None)
 
 
+    @property
+    def symbols(self) -> set[sp.Symbol]:
+        """The symbols in the attributes of the op and in the sizes of what it makes; not those of its body."""
+        out = {s for v in self.outs for a in v.axes for s in a.size.free_symbols}
+        for v in vars(self.op).values():
+            if isinstance(v, sp.Basic): out |= v.free_symbols
+            elif isinstance(v, Axis): out |= v.size.free_symbols
+            elif isinstance(v, tuple): out |= {s for a in v if isinstance(a, Axis) for s in a.size.free_symbols}
+        return out
+
+
 @dataclass(frozen=True)
 class Graph:
     """Closed: a body sees nothing but its `ins`. `nodes` is the schedule."""

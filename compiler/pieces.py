@@ -14,7 +14,7 @@ def pieces_of(b: Builder, x: Value, pieces, fn) -> Value:
     n = sequence(x)
     length = b.sizes.quotient(n.size, pieces)
     total = length * pieces
-    ragged = not b.sizes.same(total, n.size)
+    ragged = not b.sizes.equal(total, n.size)
     whole = b.pad(x, "n", 0, total - n.size) if ragged else x
     p, c, short = axis("piece", pieces, "chunk"), axis("c", length, "sequence"), axis("n", length, "sequence")
     split = b.split(whole, "n", p, c)
@@ -36,7 +36,7 @@ def pieces_of_many(b: Builder, values, pieces, fn) -> tuple[Value, ...]:
     length = b.sizes.quotient(n.size, pieces)
     total = length * pieces
     p, c, short = axis("piece", pieces, "chunk"), axis("c", length, "sequence"), axis("n", length, "sequence")
-    whole = [v if b.sizes.same(total, n.size) else b.pad(v, "n", 0, total - n.size) for v in values]
+    whole = [v if b.sizes.equal(total, n.size) else b.pad(v, "n", 0, total - n.size) for v in values]
     split = [b.split(v, "n", p, c) for v in whole]
     inner, _, cuts = b.scope(p, [], split)
     outs = fn(inner, [inner.rename(v, "c", short) for v in cuts])

@@ -69,10 +69,11 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
             if holds(condition, at): return evaluate(value, at)
         raise ValueError(f"no case of {e} holds")
     if isinstance(e, sp.Sum):
-        body, (i, low, high) = args
+        i, low, high = e.limits[-1]                                  # the outermost index; the others stay inside
+        inner = sp.Sum(e.function, *e.limits[:-1]) if len(e.limits) > 1 else e.function
         first, last = evaluate(low, at), evaluate(high, at)
         if last - first >= MOST_TERMS: return _closed(e, at)
-        return _whole(sum((evaluate(body, {**at, i: t}) for t in range(int(first), int(last) + 1)), 0))
+        return _whole(sum((evaluate(inner, {**at, i: t}) for t in range(int(first), int(last) + 1)), 0))
     raise TypeError(f"no value for {type(e).__name__}: {e}")
 
 
@@ -165,6 +166,11 @@ class Sizes:
         if p == q or sp.expand(p - q) == 0: return True
         u, v = self.value(x), self.value(y)
         return u is not None and u == v
+
+    def equal(self, x, y) -> bool:
+        """Equal as expressions, whatever the values: what decides the form of a graph, so that a table and its sweep have one."""
+        x, y = self.resolve(x), self.resolve(y)
+        return x == y or sp.expand(x - y) == 0
 
     def whole(self, x, y) -> bool:
         """Is x / y an integer whatever the free dims are: by a promise (`require`), or by its form?"""

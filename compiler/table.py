@@ -60,6 +60,13 @@ class Row:
         return self.program.graph if self.kind == "model" else part(self.program.graph, self.at) if self.kind == "layer" else None
 
     @cached_property
+    def _indexed(self) -> bool:
+        """Stands in a repeat whose index it reads: its depth and path differ from copy to copy."""
+        if self.kind != "layer" or self.cut is None: return False
+        indices = {loop.index for loop in home(self.program.graph, self.at)[2] if loop.index is not None}
+        return any(indices & n.symbols for n in self.cut.walk())
+
+    @cached_property
     def work(self) -> dict[str, sp.Expr]:
         return work(self.program.graph, self._here)
 
@@ -67,15 +74,16 @@ class Row:
     def ideal(self) -> sp.Expr | None:
         """By the first input; without a sequence there is nothing to mask."""
         source = next((i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
-        return None if source is None or self.kind == "op" else ideal(self.program.graph, source, self.sizes, self._here)
+        if self.kind == "op": return None
+        return self.work["contraction"] if source is None else ideal(self.program.graph, source, self.sizes, self._here)
 
     @cached_property
     def unit(self) -> sp.Expr | None:
-        return None if self.cut is None else depths.depth(self.cut)
+        return None if self.cut is None or self._indexed else depths.depth(self.cut)
 
     @cached_property
     def tree(self) -> sp.Expr | None:
-        return None if self.cut is None else depths.depth(self.cut, depths.tree)
+        return None if self.cut is None or self._indexed else depths.depth(self.cut, depths.tree)
 
     @cached_property
     def params(self) -> sp.Expr | None:
@@ -105,20 +113,27 @@ class Row:
         if self.kind == "model":
             sources = {i.name: i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)}
             lone = [name for name in self.program.places.values() if name not in SILENT]
-            return _path_cell(self.program.graph, sources, self.sizes, len(lone) == 1 and lone[0] in LAYERS)
+            outs = self.program.graph.outs
+            return _path_cell(self.program.graph, sources, outs, self.sizes, len(lone) == 1 and lone[0] in LAYERS)
         if self.kind != "layer" or self.name not in LAYERS or self.cut is None: return None
         sources = {v.name if k else "x": v for k, v in enumerate(stream_inputs(self.cut))}
-        return _path_cell(self.cut, sources, self.sizes, True) if sources else None
+        return _path_cell(self.cut, sources, (main_output(self.cut),), self.sizes, True) if sources and not self._indexed else None
 
 
-def _path_cell(g: Graph, sources: dict[str, Value], sizes: Sizes, stack: bool) -> PathCell:
-    """Every input stream that the output reads, and, for a row that can be repeated, the first of them stacked."""
-    out = main_output(g)
-    read = {name: paths.as_written(g, v, sizes, out) for name, v in sources.items()}
+def _path_cell(g: Graph, sources: dict[str, Value], outs: tuple[Value, ...], sizes: Sizes, stack: bool) -> PathCell:
+    """Every input stream that an output reads, by the output that is farthest from it; for a row that can be repeated, the first
+    of them stacked."""
+    read = {name: _farthest([paths.as_written(g, v, sizes, out) for out in outs]) for name, v in sources.items()}
     read = {k: p for k, p in read.items() if p.why != paths.UNREAD} or read
     first = next(iter(read), None)
-    stacked = paths.stacked(Graph(g.ins, g.nodes, (out,)), sources[first], sizes) if stack and first is not None else None
+    stacked = paths.stacked(Graph(g.ins, g.nodes, outs[-1:]), sources[first], sizes) if stack and first is not None else None
     return PathCell(read, {k: sizes.integer(sources[k].role("sequence").size) for k in read}, stacked)
+
+
+def _farthest(found: list[paths.Path]) -> paths.Path:
+    """Not connected before not known before the longest; an output that does not read the input says nothing."""
+    said = [p for p in found if p.why != paths.UNREAD] or found
+    return max(said, key=lambda p: (p.connected is False, p.connected is None, p.value or 0))
 
 
 def label(n: Node) -> str:

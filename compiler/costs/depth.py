@@ -12,6 +12,7 @@ import sympy as sp
 
 from plait.compiler.axis import volume
 from plait.compiler.costs.maxplus import NEVER, NOW, Late, expression, late, latest, plus, times, written
+from plait.compiler.costs.order import added
 from plait.compiler.graph import Graph, Node
 from plait.compiler.prims import (
     Broadcast,
@@ -67,8 +68,11 @@ def tree(n: Node) -> sp.Expr:
 
 
 def depth(graph: Graph, weigh: Weigh = unit) -> sp.Expr:
-    """The depth of a graph whose inputs are all there at the start. A graph that computes nothing has depth 0."""
-    return written(latest([NOW, *chain(graph, [NOW] * len(graph.ins), weigh)]))
+    """The depth of a graph whose inputs are all there at the start; its keys of random numbers, which need no input, before it.
+    A graph that computes nothing has depth 0."""
+    entry = [NEVER if v.kind == "index" and not v.axes else NOW for v in graph.ins]
+    found = written(latest([NOW, *chain(graph, entry, weigh)]))
+    return added([found]) if found.has(sp.Sum) else found
 
 
 def chain(graph: Graph, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
@@ -87,25 +91,40 @@ def chain(graph: Graph, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
 
 
 def trips(op: Loop, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
-    """A loop in closed form. Pieces run one after another: the body's depth times their number. A recurrence or copies: entry +
-    max(w, c) + c·(n − 1), with w the chain from input to state and c the one from state to state; a scan step weighs at least 1."""
-    count, n, start = op.carried, op.axis.size, latest([*entry, NOW])
-    inside = len(entry)
+    """A loop in closed form: the first trip, and then c for each of the others, with c the chain from state to state (the depth
+    of a piece, where pieces run one after another). The first trip has its states when the states before it and whatever else it
+    reads, each in its own time, have come through: what runs beside the memory of a decoder is not counted behind it. A scan
+    step weighs at least 1, from input to state and from state to state."""
+    count, inside = op.carried, len(entry)
+    others = [NOW if e else NEVER for e in entry]
     if not count or op.axis.role == "chunk":
-        whole = latest([NOW, *chain(op.body, [NOW] * inside, weigh)])
-        return [plus(start, times(whole, n))] * len(op.body.outs)
-    free = chain(op.body, [NEVER] * count + [NOW] * (inside - count), weigh)               # input to state
+        whole, first = latest([NOW, *chain(op.body, others, weigh)]), latest([NOW, *chain(op.body, entry, weigh)])
+        return [plus(_at_first(first, op), _others(whole, op))] * len(op.body.outs)
     rows = [chain(op.body, [NOW if k == i else NEVER for k in range(inside)], weigh) for i in range(count)]    # state to state
-    held = [latest(row[k] for row in rows) for k in range(len(op.body.outs))]
-    least = late(1 if op.axis.role == "sequence" else 0)
-    step = latest([*held[:count], least])
-    if not any(_equal(latest([row[i], least]), step) for i, row in enumerate(rows)):
+    least = late(1) if op.axis.role == "sequence" else NEVER
+    step = latest([*(row[k] for row in rows for k in range(count)), least, NOW])
+    if not any(_equal(latest([row[i], least, NOW]), step) for i, row in enumerate(rows)):
         # the closed form holds where the heaviest chain of a trip leads from a state back to itself: it is walked trip after trip
         raise NotImplementedError("the states of this loop wait for each other at several rates")
-    rest = plus(start, times(step, n - 1))
-    state = plus(rest, latest([*free[:count], step]))
-    # what a trip hands out besides the state: it waits for the state before that trip, or for the trip's own input
-    return [state] * count + [latest([state, plus(rest, h), plus(rest, f)]) for h, f in zip(held[count:], free[count:])]
+    start = [e or NOW for e in entry[:count]]
+    read = chain(op.body, [NEVER] * count + list(entry[count:]), weigh)                    # from what is no state
+    first = latest([*read[:count], *(plus(s, step if least else row[k]) for s, row in zip(start, rows) for k in range(count)),
+                    plus(latest([*entry[count:], *start]), least)])
+    state = plus(_at_first(first, op), _others(step, op))
+    # what a trip hands out besides the state: it waits for the state before the last trip, or for the trip's own input
+    before = plus(latest(start), _others(step, op))
+    return [state] * count + [latest([state, read[k], *(plus(before, row[k]) for row in rows)]) for k in range(count, len(op.body.outs))]
+
+
+def _at_first(x: Late, op: Loop) -> Late:
+    """Of the first trip, where the body reads the trip's number."""
+    return x if op.index is None else latest(late(expression(a).subs(op.index, 0)) for a in x)
+
+
+def _others(x: Late, op: Loop) -> Late:
+    """Of all trips but the first, one after another."""
+    e, last = written(x), op.axis.size - 1
+    return times(x, last) if op.index is None or op.index not in e.free_symbols else late(sp.Sum(e, (op.index, 1, last)))
 
 
 def _equal(x: Late, y: Late) -> bool:

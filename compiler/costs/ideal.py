@@ -11,7 +11,7 @@ import sympy as sp
 from plait.compiler.axis import volume
 from plait.compiler.costs import affine
 from plait.compiler.costs.affine import TRUE, Case, Cases, Line, Unreadable, tidy
-from plait.compiler.costs.order import over_trips, per_sequence
+from plait.compiler.costs.order import added, over_trips, per_sequence
 from plait.compiler.costs.reading import Reading, Seen
 from plait.compiler.costs.work import visits
 from plait.compiler.graph import Graph, Node, Value
@@ -38,7 +38,7 @@ def ideal(graph: Graph, source: Value, sizes: Sizes, wanted: Callable[[Node], bo
         terms = [per_sequence(over_trips(pairs(n, seen, asked), loops)) for n, loops in visits(graph)
                  if isinstance(n.op, Contract) and wanted(n)]
     except Unreadable: return None
-    return sp.expand(sp.Add(*terms))
+    return added(terms)
 
 
 def ranges_of(values: Iterable[Value]) -> dict[str, affine.Size]:

@@ -59,18 +59,33 @@ def pruned(alternatives: Iterable[Sum]) -> Late:
 
 
 def covers(x: Sum, y: Sum) -> bool:
-    """Is x ≥ y whatever the dims are? Every monomial of x − y has a coefficient of 0 or more; a negative constant may lean on
-    products of dims, which are 1 or more."""
+    """Is x ≥ y whatever the dims are? What y has more of a monomial, x has more of that monomial times dims, which are 1 or more;
+    a negative constant may lean on products of dims."""
+    more: Sum = {}
+    less: Sum = {}
     for k, v in y.items():
-        if k is not ONE and v > x.get(k, 0): return False
-    slack = x.get(ONE, 0) - y.get(ONE, 0)
-    if slack >= 0 and all(v >= 0 for v in x.values()): return True
+        c = v - x.get(k, 0)
+        if c > 0: less[k] = c
+    if len(less) > 4: return False
     for k, v in x.items():
-        if k is ONE: continue
         c = v - y.get(k, 0)
-        if c < 0: return False
-        if c and at_least_one(k): slack += c
-    return bool(slack >= 0)
+        if c > 0: more[k] = c
+    constant = less.pop(ONE, 0) - more.pop(ONE, 0)
+    if not less and constant <= 0: return True
+    for k, need in less.items():
+        above = [p for p in more if multiple(p, k)]
+        for p in above if len(above) < 2 else sorted(above, key=str):
+            taken = min(need, more[p])
+            more[p], need = more[p] - taken, need - taken
+            if not need: break
+        if need: return False
+    return bool(constant <= sum(c for k, c in more.items() if at_least_one(k)))
+
+
+@lru_cache(None)
+def multiple(p: sp.Expr, k: sp.Expr) -> bool:
+    """Is p a product of dims times k?"""
+    return at_least_one(p / k)
 
 
 @lru_cache(None)

@@ -32,13 +32,27 @@ def smallest(xs: Iterable[sp.Expr]) -> sp.Expr | None:
     return None if not kept else kept[0] if len(kept) == 1 else sp.Min(*kept, evaluate=False)
 
 
+def added(terms: Iterable[sp.Expr]) -> sp.Expr:
+    """A sum, expanded; what does not hold the index comes out of a Sum over it."""
+    return sp.expand(sp.Add(*terms)).replace(lambda e: isinstance(e, sp.Sum), _pulled_out)
+
+
+def _pulled_out(e: sp.Sum) -> sp.Expr:
+    """Term by term, with the factors that do not hold the index in front."""
+    out = e.function
+    for i, low, high in e.limits:
+        parts = [t.as_independent(i, as_Add=False) for t in sp.Add.make_args(sp.expand(out))]
+        out = sp.Add(*[free * (high - low + 1 if held == 1 else sp.Sum(held, (i, low, high))) for free, held in parts])
+    return sp.expand(out)
+
+
 # ---- leading order --------------------------------------------------------------------------------------------------------
 def order(e: sp.Expr) -> sp.Expr:
     """The leading order: coefficients gone, ⌈x⌉ as x, and of the terms those that no other outgrows. A term falls if another
     divided by it is a product of non-negative powers of dims, not all zero. `max(…)` keeps the order of each argument."""
     e = sp.sympify(e)
     if e == 0: return sp.Integer(0)
-    if isinstance(e, sp.Sum): return e
+    if e.has(sp.Sum): e = e.replace(lambda x: isinstance(x, sp.Sum), _growing)
     choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min)]
     if choices: return _of_choices(sp.Add(*[t for t in sp.Add.make_args(e) if t not in choices]), choices)
     e = _smooth(e).replace(lambda x: isinstance(x, sp.Max | sp.Min), lambda x: type(x)(*map(order, x.args)))
@@ -46,6 +60,13 @@ def order(e: sp.Expr) -> sp.Expr:
         top, bottom = sp.fraction(e)
         if bottom.has(sp.Add) or top.has(sp.Add) and bottom.free_symbols: return order(top) / order(bottom)
     return sp.Add(*_leading([t for t in map(_bare, sp.Add.make_args(sp.expand(e))) if t != 0]))
+
+
+def _growing(e: sp.Sum) -> sp.Expr:
+    """A Sum of the leading terms of what is summed, those that are taken off left out."""
+    terms = [t for t in sp.Add.make_args(sp.expand(e.function)) if not t.could_extract_minus_sign()]
+    leading = order(sp.Add(*terms))
+    return sp.Sum(leading, *e.limits) if leading != 0 else sp.Integer(0)
 
 
 def _of_choices(shared: sp.Expr, choices: list) -> sp.Expr:

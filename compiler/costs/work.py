@@ -8,7 +8,7 @@ from typing import assert_never
 import sympy as sp
 
 from plait.compiler.axis import volume
-from plait.compiler.costs.order import over_trips, per_sequence
+from plait.compiler.costs.order import added, over_trips, per_sequence
 from plait.compiler.graph import Graph, Node
 from plait.compiler.prims import (
     FUNCTIONS,
@@ -72,10 +72,10 @@ def work(graph: Graph, wanted: Callable[[Node], bool] = lambda n: True) -> dict[
         if wanted(n):
             ledger, count = once(n)
             out[ledger].append(per_sequence(over_trips(count, loops)))
-    return {ledger: sp.expand(sp.Add(*out[ledger])) for ledger in LEDGERS}
+    return {ledger: added(out[ledger]) for ledger in LEDGERS}
 
 
 def macs(graph: Graph, wanted: Callable[[Node], bool] = lambda n: True) -> sp.Expr:
     """The headline: multiply-adds of contractions, for one sequence."""
-    return sp.expand(sp.Add(*[per_sequence(over_trips(once(n)[1], loops))
-                              for n, loops in visits(graph) if isinstance(n.op, Contract) and wanted(n)]))
+    return added(per_sequence(over_trips(once(n)[1], loops))
+                              for n, loops in visits(graph) if isinstance(n.op, Contract) and wanted(n))

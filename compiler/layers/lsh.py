@@ -30,6 +30,10 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
     d, n = feature(value), sequence(value)
     w = width_of_heads(b, d, heads, head_width)
     if look_back < 0 or look_ahead < 0: raise Mistake("E0503", "a chunk cannot look at fewer than 0 neighbours", "look_back")
+    chunks = sizes.integer(sizes.quotient(n.size, chunk))
+    if wrap and chunks is not None and look_back + look_ahead >= chunks:
+        beside = look_back + look_ahead + 1
+        raise Mistake("E0504", f"with wrap, {beside} chunks in a row would hold some of the {chunks} twice", "look_back", (n.size, chunk))
     factors = _factors(b, n.size, chunk, buckets)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
     if project:
@@ -68,7 +72,7 @@ def _body(b: Builder, how: dict, q: Value, v: Value, key: Value, mask: Value | N
     total = chunk * chunks                                                 # n, padded to whole chunks
     p = axis("n", total, "sequence")
     r, place, c, m = axis("r", how["rounds"], "round"), axis("s", total, "sequence"), axis("c", chunks, "chunk"), axis("m", chunk, "window")
-    ragged = not b.sizes.same(total, n.size)
+    ragged = not b.sizes.equal(total, n.size)
     fill = (lambda t: b.pad(t, "n", 0, total - n.size)) if ragged else (lambda t: t)
     bucket = fill(hashed(b, how, q, key, r))
     here = b.position(p)

@@ -31,7 +31,7 @@ def alone(name: str, n: int = 6, d: int = 4) -> tuple[Graph, Sizes]:
     b = Builder(sizes)
     places = axis("n", dim("n"), "sequence")
     x = b.input((BATCH, places), "index", "x") if name == "embed" else b.input((BATCH, places, axis("d", dim("d"))), "real", "x")
-    filled = {"size": sp.Integer(2), "number": sp.Rational(1, 2), "count": 1}
+    filled = {"size": sp.Integer(2), "number": sp.Rational(1, 2), "probability": sp.Rational(1, 2), "count": 1}
     how = {a.name: a.choices[0] if a.choices else filled[next(k for k in a.kinds if k in filled)] for a in entry.arguments if a.required}
     if name == "embed": how["width"] = dim("d")
     with b.located("m/y/0", None): y = entry.expand(b, Stream(x) if entry.takes_stream else x, **how)

@@ -4,9 +4,12 @@ import sympy as sp
 
 from plait.compiler.costs.depth import chain, depth, tree, unit
 from plait.compiler.costs.maxplus import NOW, late, latest, plus, written
+from plait.compiler.expand import expand, open_file
 from plait.compiler.graph import Graph
 from plait.compiler.layer import LAYERS
 from plait.compiler.prims import Loop
+from plait.compiler.sizes import Sizes
+from plait.dsl.parser import parse
 
 from .models import alone, model, value
 
@@ -52,6 +55,10 @@ def test_recurrent_tree():
     assert value(depth(program.graph, tree), program) == 12 * 6
 
 
+def entries(graph: Graph):
+    return [() if v.kind == "index" and not v.axes else NOW for v in graph.ins]
+
+
 # ---- loops unrolled -------------------------------------------------------------------------------------------------------
 def unrolled(graph: Graph, entry, weigh, sizes, closed=chain):
     """The same chain with every loop run trip by trip, at bound sizes."""
@@ -68,15 +75,15 @@ def unrolled(graph: Graph, entry, weigh, sizes, closed=chain):
 
 
 def _trips(op, entry, weigh, sizes):
+    """Trip by trip: a piece waits for the piece before it, a scan step takes 1 at least from all that it reads."""
     c, trips = op.carried, int(sizes.value(op.axis.size))
-    state, rest, outs, last = list(entry[:c]), list(entry[c:]), None, None
-    start = latest([*entry, NOW])
+    state, rest, outs, last = [e or NOW for e in entry[:c]], list(entry[c:]), None, None
     for t in range(trips):
-        if op.axis.role == "chunk":
-            rest = [latest([r, last]) if last is not None and r else (start if r else r) for r in rest]
-        got = unrolled(op.body, state + rest, weigh, sizes)
+        bound = sizes if op.index is None else Sizes({**sizes.bound, op.index: t})
+        if op.axis.role == "chunk" and last is not None: rest = [latest([r, last]) if r else r for r in rest]
+        got = unrolled(op.body, state + rest, weigh, bound)
         if op.axis.role == "sequence":
-            before = latest(state) if t else start
+            before = latest([*state, *(rest if t == 0 else [])])
             got = [latest([g, plus(before, late(1))]) if k < c else g for k, g in enumerate(got)]
         state, last = got[:c], latest(got)
         outs = got if outs is None else [latest([x, y]) for x, y in zip(outs, got)]
@@ -85,7 +92,10 @@ def _trips(op, entry, weigh, sizes):
 
 LOOPS = [body for body in UNIT if any(w in body for w in ("rnn", "lstm", "gru", "repeat", "chunked", "reversible"))] + [
     "linear(d); lstm(d, direction = both); linear(d)", "repeat L { residual { gru(d) }; conv(d, kernel = 3) }",
-    "reversible(repeat = L) { one: { attention(heads = 2) }; two: { chunked(over = n, pieces = p) { feed_forward(d) } } }"]
+    "reversible(repeat = L) { one: { attention(heads = 2) }; two: { chunked(over = n, pieces = p) { feed_forward(d) } } }",
+    "repeat L as i { attention(heads = 1, window = 2^i + 1) }",
+    "repeat 2 as i { repeat 3 as j { attention(heads = 1, window = 2^i + j) } }",
+    "conv(d, kernel = 3); repeat L { rnn(d); linear(d) }; chunked(over = n, pieces = p) { repeat 2 { linear(d) } }"]
 
 
 @pytest.mark.parametrize("weigh", [unit, tree])
@@ -93,8 +103,47 @@ LOOPS = [body for body in UNIT if any(w in body for w in ("rnn", "lstm", "gru", 
 def test_closed_loops_equal_unrolled_ones(body, weigh):
     program = model(body, "n = 6; d = 8; L = 3; p = 2; require n % p == 0", out="[n, 8]")
     g = program.graph
-    true = written(latest([NOW, *unrolled(g, [NOW] * len(g.ins), weigh, program.sizes)]))
+    true = written(latest([NOW, *unrolled(g, entries(g), weigh, program.sizes)]))
     assert value(depth(g, weigh), program) == true
+
+
+DECODERS = {
+    # written out, a decoder's self-attention runs beside the encoder
+    "repeat": ("repeat 3 { residual { attention(heads = 2) }; attention(heads = 2, keys = memory) }",
+               "residual { attention(heads = 2) }; attention(heads = 2, keys = memory);" * 3),
+    "recurrence": ("repeat 3 { rnn(d); attention(heads = 2, keys = memory) }", "rnn(d); attention(heads = 2, keys = memory);" * 3),
+    "late": ("repeat 2 { linear(d); linear(d); attention(heads = 1, keys = memory) }",
+             "linear(d); linear(d); attention(heads = 1, keys = memory);" * 2),
+    "pieces": ("chunked(over = n, pieces = 2) { attention(heads = 1, keys = memory) }", None),
+}
+
+
+@pytest.mark.parametrize("weigh", [unit, tree])
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_runs_beside_the_memory_is_not_counted_behind_it(name, weigh):
+    def derived(body):
+        text = f"""plait 1
+dims {{ m = 7; n = 6; d = 8; require n % 2 == 0 }}
+model t {{ input a: stream[m, d]
+input x: stream[n, d]
+memory = a {{ repeat 2 {{ feed_forward(d); linear(d) }} }}
+y = x {{ {body} }}
+output y: [n, d] }}
+"""
+        program = expand(open_file(parse(text, "test")), "t")
+        g = program.graph
+        true = written(latest([NOW, *unrolled(g, entries(g), weigh, program.sizes)]))
+        found = value(depth(g, weigh), program)
+        assert found == true
+        return found
+    once, copied = DECODERS[name]
+    assert copied is None or derived(once) == derived(copied)
+
+
+def test_keys_of_random_numbers_are_there_before():
+    """Dropout waits for its input: where and ÷ in a tree, 2; mixing its key does not count."""
+    program = model("dropout(0.1)")
+    assert value(depth(program.graph, tree), program) == 2
 
 
 @pytest.mark.parametrize("weigh", [unit, tree])
@@ -102,5 +151,5 @@ def test_closed_loops_equal_unrolled_ones(body, weigh):
 def test_every_layer_closed_and_unrolled(name, weigh):
     """Every layer of the registry, without being named here."""
     graph, sizes = alone(name)
-    true = written(latest([NOW, *unrolled(graph, [NOW] * len(graph.ins), weigh, sizes)]))
+    true = written(latest([NOW, *unrolled(graph, entries(graph), weigh, sizes)]))
     assert sizes.value(depth(graph, weigh)) == true

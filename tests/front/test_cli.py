@@ -97,6 +97,41 @@ def test_sets_and_sweeps():
     assert [(r["set"], r["depth"]["unit"]["value"]) for r in swept] == [({"n": 256}, 256), ({"n": 1024}, 1024)]
 
 
+def written(tmp_path, body: str, dims: str = "n = 9; d = 4", outs: str = "output y: [n, d]") -> Path:
+    path = tmp_path / "spec.plait"
+    path.write_text(f"plait 1\ndims {{ {dims} }}\nmodel m {{ input x: stream[n, d]\n{body}\n{outs} }}\n")
+    return path
+
+
+def test_the_path_of_a_model_is_that_of_its_farthest_output(tmp_path):
+    """A recurrence is 9 steps from end to end, a linear map 0, whichever output comes last."""
+    body, outs = "z = x { lstm(d) }\nq = x { linear(d) }", ("output z: [n, d]", "output q: [n, d]")
+    for order in (outs, outs[::-1]):
+        assert rows(written(tmp_path, body, outs="\n".join(order)))["m"]["path"]["as_written"]["value"] == 9
+
+
+def test_indices_stay_inside_their_sums(tmp_path):
+    """Six copies, windows of 2^i + j: 2·d·n·Σ(2^i + j) and 6·4·n·d²."""
+    path = written(tmp_path, "y = x { repeat 2 as i { repeat 3 as j { attention(heads = 1, window = 2^i + j, bias = false) } } }")
+    found = rows(path, "--by", "layer")
+    windows = sum(2**i + j for i in range(2) for j in range(3))              # 1 2 3 2 3 4 = 15
+    assert found["m"]["work"]["value"] == 2 * 4 * 9 * windows + 6 * 4 * 9 * 16
+    assert not {"i", "j"} & set(found["m"]["symbols"])
+    layer = found["m/y/0/0/0"]
+    assert layer["depth"] == {"unit": None, "tree": None} and layer["path"] is None      # differ from copy to copy
+    assert found["m"]["depth"]["unit"]["value"] == 6 * 6
+
+
+@pytest.mark.parametrize("body", ["chunked(over = n, pieces = 4) { linear(d) }; lstm(d); attention(heads = 2, causal = true)",
+                                  "lsh_attention(heads = 2, chunk = 2); relu"])
+def test_a_table_and_its_sweep_have_one_expression(body, tmp_path):
+    """What is not promised by `require` does not decide the form of an expression, even where the value would."""
+    path = written(tmp_path, f"y = x {{ {body} }}")
+    def exact(n): return {k: v for k, v in rows(path, "--set", f"n={n}")["m"].items() if k in ("work", "depth")}
+    def strip(x): return {k: strip(v) for k, v in x.items() if k != "value"} if isinstance(x, dict) else x
+    assert strip(exact(8)) == strip(exact(10)) == strip(exact(7))
+
+
 def test_markdown_and_columns():
     text = run("table", TABLE1, "--markdown", "--columns", "work,reuse").stdout.splitlines()
     assert text[1].startswith("|---|") and len(text) == 6 and "1,024,000,000" in text[2]
