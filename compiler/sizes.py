@@ -54,7 +54,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
         return _whole(out)
     if isinstance(e, sp.Pow):
         x, y = evaluate(args[0], at), evaluate(args[1], at)
-        if isinstance(y, int) and abs(y) > MOST_BITS and abs(x) > 1: return math.inf if y > 0 else 0      # nobody counts so far
+        if isinstance(y, int) and not -MOST_BITS <= y <= MOST_BITS and not -1 <= x <= 1: return math.inf if y > 0 else 0      # nobody counts so far
         if isinstance(y, int): return _whole(Fraction(x) ** y if isinstance(x, int) else x ** y)
         root = math.isqrt(x) if isinstance(x, int) and x >= 0 and y == Fraction(1, 2) else None
         return root if root is not None and root * root == x else float(x) ** float(y)
