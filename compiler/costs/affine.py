@@ -85,12 +85,44 @@ def sure(x) -> bool:
 def _sure(x: sp.Expr) -> bool:
     if x is sp.oo: return True
     if x.is_nonnegative is not None: return bool(x.is_nonnegative)
+    if isinstance(x, sp.floor | sp.ceiling): return sure(x.args[0])
     x = sp.expand(x)
-    for f in x.atoms(sp.floor, sp.ceiling):       # ⌊u⌋ > u − 1 and ⌈u⌉ ≥ u; from above ⌊u⌋ ≤ u and ⌈u⌉ < u + 1
+    if _rises(x): return True
+    while (f := _rounded(x)) is not None:         # ⌊u⌋ > u − 1 and ⌈u⌉ ≥ u; from above ⌊u⌋ ≤ u and ⌈u⌉ < u + 1
         c, u = x.coeff(f), f.args[0]
+        rest = sp.expand(x - c * f)
+        if rest.has(f) or not (c.is_positive or c.is_negative): return False
         low, high = (u - 1, u) if isinstance(f, sp.floor) else (u, u + 1)
-        x = sp.expand(x.subs(f, low if c.is_positive else high))
+        x = sp.expand(rest + c * (low if c.is_positive else high))
     return bool(x.is_nonnegative) or _from(x, 1)
+
+
+def _rounded(x: sp.Expr) -> sp.Expr | None:
+    """A floor or ceiling that stands in no other; always the same one."""
+    found = x.atoms(sp.floor, sp.ceiling)
+    return min((f for f in found if not any(f is not g and g.has(f) for g in found)), key=str, default=None)
+
+
+def _rises(x: sp.Expr) -> bool:
+    """c·⌈u⌉ − c·⌈v⌉ (or floors), where u ≥ v: by the signs of the factors of u − v."""
+    if not isinstance(x, sp.Add) or len(x.args) != 2: return False
+    for p, q in (x.args, x.args[::-1]):
+        (c, f), (m, g) = (t.as_coeff_Mul() for t in (p, q))
+        if c.is_positive and m == -c and type(f) is type(g) and isinstance(f, sp.floor | sp.ceiling):
+            return _signed(sp.factor(sp.together(f.args[0] - g.args[0])))
+    return False
+
+
+def _signed(x: sp.Expr) -> bool:
+    """Is a product ≥ 0, wherever it has a value?"""
+    if x.is_number: return bool(x.is_nonnegative)
+    minus = 0
+    for e in sp.Mul.make_args(x):
+        base, times = e.as_base_exp()
+        if times.is_even or sure(base): continue
+        if not (times.is_odd and sure(-base)): return False
+        minus += 1
+    return minus % 2 == 0
 
 
 def _from(x, least_dim: int) -> bool:

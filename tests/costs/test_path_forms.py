@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from plait.compiler.axis import BATCH, axis
 from plait.compiler.builder import Builder
 from plait.compiler.costs import path
+from plait.compiler.costs.affine import sure, tidy
 from plait.compiler.costs.path import as_written, stacked
 from plait.compiler.sizes import Sizes, dim
 
@@ -91,3 +92,26 @@ def test_forms_are_plain():
         for p in (as_written(g, x, Sizes()), stacked(g, x, Sizes())):
             for e in (p.exact, p.copies):
                 if e is not None: assert all(isinstance(a, plain) for a in sp.preorder_traversal(e) if isinstance(a, sp.Expr)), (name, e)
+
+
+half = sp.floor((r - 1) / 2)                       # the smaller side of a centred window; the other is r − 1 − half
+widths = st.sampled_from([half, r - 1 - half, r - 1, k, k - 1, sp.floor(r / k), L * half, r - k])
+rounds = st.builds(lambda a, f: f((n - 1) / a), widths, st.sampled_from([sp.floor, sp.ceiling]))
+sums = st.builds(lambda xs, c: sum((m * x for m, x in xs), sp.Integer(c)), st.lists(
+    st.tuples(st.sampled_from([1, -1, 2, -2, L, -L]), st.one_of(rounds, widths)), min_size=1, max_size=3), st.integers(-2, 2))
+
+
+@settings(max_examples=100, deadline=None)
+@example(sp.ceiling((n - 1) / half) - sp.ceiling((n - 1) / (r - 1 - half)), [{"n": 4, "k": 2, "r": 6, "L": 2, "d": 2}])
+@example(sp.ceiling((n - 1) / (r - 1 - half)) - sp.ceiling((n - 1) / half), [{"n": 4, "k": 2, "r": 6, "L": 2, "d": 2}])
+@given(sums, st.lists(bindings, min_size=8, max_size=8))
+def test_what_is_sure_holds(e, at):
+    if not sure(tidy(e)): return
+    for binding in at:
+        try: assert Sizes().bind(**binding).value(e) >= 0
+        except ZeroDivisionError: pass
+
+
+def test_the_smaller_side_is_the_longer_way():
+    assert sure(sp.ceiling((n - 1) / half) - sp.ceiling((n - 1) / (r - 1 - half)))
+    assert not sure(sp.ceiling((n - 1) / (r - 1 - half)) - sp.ceiling((n - 1) / half))
