@@ -113,7 +113,7 @@ def attention(b: Builder, x: Stream, heads: Size, *, causal: bool = False, keys:
     holds the scores whole, rowwise computes them in blocks of rows (Kitaev et al. 2020, section 2), fused is the library's."""
     value, memory = x.value, keys or x
     d, cross = feature(value), keys is not None
-    feature(memory.value), sequence(memory.value)
+    feature(memory.value), sequence(memory.value), sequence(value)
     w = width_of_heads(b, d, heads, head_width)
     _check(b, d, heads, w, window, cross, causal, kv_heads, share_qk, project, kernel)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)

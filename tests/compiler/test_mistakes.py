@@ -61,6 +61,8 @@ CASES = {
     "a dim bound twice": ("plait 1\ndims { d = 1; d = 2 }\n", "E0406", "d = 2", "twice"),
     "the batch": ("plait 1\ndims { b = 1 }\n", "E0406", "b = 1", "batch"),
     "a window on another stream": (spec("attention(heads = h, keys = x, window = 3)"), "E0504", None, "window"),
+    "attention after pool": (spec("pool(mean); attention(heads = h, keys = x)", out="[d]"), "E0312", None, "none left after pool"),
+    "chunks that wrap around twice": (spec("lsh_attention(heads = h, chunk = 4, look_back = 9, wrap = true)"), "E0504", "9", "twice"),
     "positions that do not reach": (spec("positions(learned, max = 4)"), "E0303", "4", "16"),
     "no input": ("plait 1\nmodel m { output y: [1] }\n", "E0408", None, "no input"),
 }
