@@ -59,7 +59,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
         if isinstance(y, int): return _whole(Fraction(x) ** y if isinstance(x, int) else x ** y)
         root = math.isqrt(x) if isinstance(x, int) and x >= 0 and y == Fraction(1, 2) else None
         return root if root is not None and root * root == x else float(x) ** float(y)
-    if isinstance(e, sp.Max): return max(evaluate(a, at) for a in args)
+    if isinstance(e, sp.Max | Latest): return max(evaluate(a, at) for a in args)
     if isinstance(e, sp.Min): return min(evaluate(a, at) for a in args)
     if isinstance(e, sp.log): return math.log(evaluate(args[0], at))
     if isinstance(e, sp.exp): return math.exp(evaluate(args[0], at))
@@ -130,6 +130,14 @@ class CeilLog2(sp.Function):
 
     def _sympystr(self, printer) -> str:
         return f"ceiling(log({printer._print(self.args[0])})/log(2))"
+
+
+class Latest(sp.Function):
+    """The maximum of its arguments, kept whole: sympy's own Max compares every pair whenever it is rebuilt. Prints as Max."""
+    is_real = True
+
+    def _sympystr(self, printer) -> str:
+        return f"Max({', '.join(map(printer._print, self.args))})"
 
 
 def ceil_log2(x) -> sp.Expr:

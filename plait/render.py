@@ -9,7 +9,7 @@ import sympy as sp
 
 from plait.compiler.costs.order import order
 from plait.compiler.names import Names
-from plait.compiler.sizes import CeilLog2, Sizes
+from plait.compiler.sizes import CeilLog2, Latest, Sizes
 from plait.compiler.table import PathCell, Row, as_json
 
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -34,6 +34,7 @@ def pretty(e: sp.Expr) -> str:
     if isinstance(e, sp.ceiling): return f"⌈{pretty(sp.together(e.args[0]))}⌉"
     if isinstance(e, sp.floor): return f"⌊{pretty(sp.together(e.args[0]))}⌋"
     if isinstance(e, sp.log): return f"log {_grouped(e.args[0])}"
+    if isinstance(e, Latest): return f"max({', '.join(map(pretty, e.args))})"
     if isinstance(e, sp.Max | sp.Min): return f"{type(e).__name__.lower()}({', '.join(map(pretty, e.args))})"
     if isinstance(e, sp.Sum): return f"Σ_{e.limits[0][0]} {_grouped(e.function)}"
     if isinstance(e, sp.Piecewise): return pretty(e.args[0][0])

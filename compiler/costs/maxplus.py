@@ -8,10 +8,13 @@ from functools import lru_cache
 
 import sympy as sp
 
+from plait.compiler.sizes import Latest
+
 Sum = dict                                                    # monomial → coefficient; the constant stands under 1
 Late = tuple[Sum, ...]
 NEVER: Late = ()
 ONE = sp.S.One
+MOST = 40                                                     # alternatives that are carried along
 
 
 def late(e) -> Late:
@@ -55,7 +58,7 @@ def pruned(alternatives: Iterable[Sum]) -> Late:
     for a in alternatives:
         if any(covers(k, a) for k in kept): continue
         kept = [k for k in kept if not covers(a, k)] + [a]
-    return tuple(kept)
+    return tuple(kept) if len(kept) <= MOST else _whole(kept)
 
 
 def covers(x: Sum, y: Sum) -> bool:
@@ -99,10 +102,21 @@ def expression(a: Sum) -> sp.Expr:
     return sp.Add(*[k * sp.Rational(v.numerator, v.denominator) for k, v in a.items()])
 
 
+def _whole(alternatives: list[Sum]) -> Late:
+    """Too many to be carried along: what they share, and the maximum of the rest as one term."""
+    shared, rest = _parted(alternatives)
+    return (_added(shared, {Latest(*map(expression, rest)): 1}),)
+
+
+def _parted(alternatives) -> tuple[Sum, list[Sum]]:
+    """What all alternatives have, and what each has beside it."""
+    shared = {k: min(a.get(k, 0) for a in alternatives) for k in alternatives[0] if all(k in a for a in alternatives)}
+    return shared, [_added(a, {k: -v for k, v in shared.items()}) for a in alternatives]
+
+
 def written(x: Late) -> sp.Expr:
-    """As sympy: a sum, with a Max of what its alternatives do not share; −∞ for never."""
+    """As sympy: a sum, with a maximum of what its alternatives do not share; −∞ for never."""
     if not x: return -sp.oo
     if len(x) == 1: return expression(x[0])
-    shared = {k: min(a.get(k, 0) for a in x) for k in set.intersection(*(set(a) for a in x))}
-    rest = [expression({k: v - shared.get(k, 0) for k, v in a.items() if v != shared.get(k, 0)}) for a in x]
-    return sp.Add(expression(shared), sp.Max(*rest, evaluate=False))
+    shared, rest = _parted(list(x))
+    return sp.Add(expression(shared), Latest(*map(expression, rest)))

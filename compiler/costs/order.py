@@ -7,7 +7,7 @@ import sympy as sp
 
 from plait.compiler.axis import BATCH_SIZE
 from plait.compiler.prims import Loop
-from plait.compiler.sizes import CeilLog2
+from plait.compiler.sizes import CeilLog2, Latest
 
 
 def per_sequence(e: sp.Expr) -> sp.Expr:
@@ -53,9 +53,9 @@ def order(e: sp.Expr) -> sp.Expr:
     e = sp.sympify(e)
     if e == 0: return sp.Integer(0)
     if e.has(sp.Sum): e = e.replace(lambda x: isinstance(x, sp.Sum), _growing)
-    choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min)]
+    choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min | Latest)]
     if choices: return _of_choices(sp.Add(*[t for t in sp.Add.make_args(e) if t not in choices]), choices)
-    e = _smooth(e).replace(lambda x: isinstance(x, sp.Max | sp.Min), lambda x: type(x)(*map(order, x.args)))
+    e = _smooth(e).replace(lambda x: isinstance(x, sp.Max | sp.Min | Latest), lambda x: type(x)(*map(order, x.args)))
     if e.is_Mul or e.is_Pow:
         top, bottom = sp.fraction(e)
         if bottom.has(sp.Add) or top.has(sp.Add) and bottom.free_symbols: return order(top) / order(bottom)
@@ -77,8 +77,8 @@ def _of_choices(shared: sp.Expr, choices: list) -> sp.Expr:
     out = [sp.Add(*(base & kept))]
     for c, s in zip(choices, sets):
         rest = list(dict.fromkeys(sp.Add(*sorted((a & kept) - base, key=str)) for a in s))
-        rest = [r for r in rest if r != 0] if isinstance(c, sp.Max) else rest
-        if rest: out.append(rest[0] if len(rest) == 1 else type(c)(*rest, evaluate=False))
+        rest = [r for r in rest if r != 0] if isinstance(c, sp.Max | Latest) else rest
+        if rest: out.append(rest[0] if len(rest) == 1 else (Latest(*rest) if isinstance(c, Latest) else type(c)(*rest, evaluate=False)))
     return sp.Add(*out)
 
 
