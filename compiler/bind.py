@@ -23,6 +23,10 @@ def pair_up(name: str, arguments: tuple[Argument, ...], given: tuple[ast.Argumen
     out: dict[str, ast.Argument] = {}
     places = [a.name for a in arguments if a.positional]
     for k, a in enumerate([a for a in given if a.name is None]):
+        flag = next((x for x in arguments if "flag" in x.kinds and isinstance(a.value, ast.Name) and a.value.name == x.name), None)
+        if flag is not None:
+            found += error("E0505", f"`{flag.name}` needs a value", a.span, help=f"{flag.name} = true").diagnostics
+            continue
         if k >= 1 or not places:
             how = f"`{places[0]}` may stand without its name" if places else f"{name} takes no argument without a name"
             names = [x.name for x in arguments if x.name not in out]

@@ -74,7 +74,7 @@ class Expander:
     def no_layer(self, s: ast.Apply, place: Place) -> PlaitError:
         near = suggest(s.name, [*LAYERS, *CONSTRUCTS, *place.names.blocks], ALIASES)
         return error("E0402", f"there is no layer `{s.name}`", s.name_span or s.span,
-                     help=" or ".join(f"`{n}`" for n in near) + "?" if near else "`plait check --layers` lists them")
+                     help=" or ".join(f"`{n}`" for n in near) + "?" if near else "`plait layers` lists them")
 
     def block(self, b: Builder, x: Stream, s: ast.Apply, place: Place) -> Stream:
         """A user's block, in place, with its parameters as names."""

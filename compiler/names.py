@@ -61,10 +61,10 @@ class Names:
         found = self.number(e)
         value = self.sizes.value(found)
         if value is not None and int(value) != value:
-            raise error("E0302", "a size is a whole number", e.span, *self.notes(found), numbers=f"{text(e)} = {float(value):g}",
+            raise error("E0302", "a size is a whole number", e.span, *self.notes(found), numbers=worked(e, f"{float(value):g}"),
                         help="choose dims that divide exactly, or ceil(…)")
         if value is not None and value < 1:
-            raise error("E0303", "a size is at least 1", e.span, *self.notes(found), numbers=f"{text(e)} = {value}")
+            raise error("E0303", "a size is at least 1", e.span, *self.notes(found), numbers=worked(e, str(value)))
         return found
 
     def number(self, e: ast.Expr) -> sp.Expr:
@@ -107,6 +107,7 @@ class Names:
 
     def _name(self, name: str, span: Span) -> sp.Expr:
         if name in self.entries: return self.entries[name].value
+        if name in ("true", "false"): raise error("E0501", f"a number belongs here, not `{name}`", span)
         near = suggest(name, self.entries, ALIASES)
         asked = " or ".join(f"`{n}`" + (f" ({v})" if (v := self.sizes.value(self.entries[n].value)) is not None else "") for n in near)
         shown = self.shown()
@@ -120,6 +121,11 @@ FUNCTIONS: dict[str, tuple[int, Callable]] = {
     "sqrt": (1, sp.sqrt), "exp": (1, sp.exp), "log": (1, sp.log), "log2": (1, lambda x: sp.log(x, 2)), "cos": (1, sp.cos),
     "min": (0, sp.Min), "max": (0, sp.Max), "ceil": (1, sp.ceiling), "floor": (1, sp.floor),
 }
+
+
+def worked(e: ast.Expr, value: str) -> str:
+    """`d / 3 = 5.33`; nothing where the number stands there already."""
+    return "" if isinstance(e, ast.Number) else f"{text(e)} = {value}"
 
 
 def text(e: ast.Expr) -> str:

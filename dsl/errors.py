@@ -65,6 +65,10 @@ class PlaitError(Exception):
         super().__init__("\n".join(d.message for d in diagnostics))
         self.diagnostics = diagnostics
 
+    def __str__(self) -> str:
+        """As the command line shows it: place, numbers and help, for those who catch it in Python."""
+        return render_all(self)
+
 
 def error(code: str, message: str, span: Span | None = None, *notes: Note, numbers: str = "", help: str = "") -> PlaitError:
     """The usual way to make a PlaitError with one diagnostic."""

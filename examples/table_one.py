@@ -26,7 +26,7 @@ def main() -> None:
     # Costs are sympy expressions in the spec's dims, so a question about them is algebra. Where is 2·d·n² = 2·d²·n?
     attention, recurrence = rows["self_attention"].work["contraction"], rows["recurrent"].work["contraction"]
     n = next(s for s in attention.free_symbols if s.name == "n")
-    print(f"\nself-attention does more work than a recurrence from n = {sp.solve(attention - recurrence, n)[0]} on")
+    print(f"\nself-attention does as much work as a recurrence at n = {sp.solve(attention - recurrence, n)[0]}, and more beyond")
 
     # An override is written as on the command line; `json()` gives the numbers.
     longer = plait.load(SPEC, set={"n": "4Ki"}).table(model="self_attention").json()

@@ -30,6 +30,15 @@ Columns = Annotated[str | None, typer.Option("--columns", help="comma-separated:
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
 
+@app.callback(invoke_without_command=True)
+def front(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    """plait: a compiler for sequence models. A text file becomes a derived cost table and a trained model."""
+    if version:
+        from plait import __version__
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 def command(fn: Callable) -> Callable:
     """A command whose user's mistakes end as sentences with exit code 1."""
     @app.command()
@@ -77,7 +86,7 @@ def _diagnostic(d) -> dict:
 @command
 def fmt(file: File,
         check: Annotated[bool, typer.Option("--check", help="only say whether it would change (exit code 1 if so)")] = False) -> None:
-    """Bring a spec into its canonical layout, with every comment kept."""
+    """Bring a spec into its canonical layout, in place, with every comment kept."""
     from plait import files
     from plait.dsl.printer import format
     before = files.read(file)
@@ -86,6 +95,7 @@ def fmt(file: File,
         if before != after: _fail(f"{file} is not in canonical layout: plait fmt {file}")
         return
     if before != after: _replace(file, after)
+    typer.echo(f"{file}: {'laid out anew' if before != after else 'as it should be'}")
 
 
 def _replace(path: Path, text: str) -> None:
@@ -178,7 +188,7 @@ def resume(run: Folder, steps: Steps = None, device: Device = "auto", eager: Eag
 
 
 def _told(run) -> None:
-    typer.echo(f"{run.folder}: step {run.step:,}")
+    typer.echo(f"{run.folder}: step {run.step:,}; plait sample {run.folder}, plait evaluate {run.folder}, plait resume {run.folder}")
     if run.interrupted: raise typer.Exit(130)
 
 

@@ -20,7 +20,7 @@ from plait.runtime import checkpoint, record
 from plait.runtime.evaluate import evaluate as measure
 from plait.runtime.prepare import Prepared, prepare, reopen
 from plait.runtime.sample import sample as sampled
-from plait.runtime.train import Run
+from plait.runtime.train import Run, last_step
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
 
@@ -45,6 +45,11 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     spec = pinned(file.spec, expand(file, name).pins)
     made = prepare(spec, name, path.parent, device=where, compile=compile)
     folder = Path(out) if out is not None else record.default_folder(name)
+    if console is not None:
+        count = sum(p.numel() for p in made.module.parameters())
+        how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
+        console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {last_step(made.recipe, made.dataset):,} steps"
+                      + ("; the first step compiles" if compile else ""))
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
                console=console)

@@ -61,4 +61,4 @@ def _nearby(path: Path) -> str:
     """The files of the same folder with a similar name, else where the path was looked for."""
     try: near = suggest(path.name, sorted(p.name for p in path.parent.iterdir() if p.is_file())[:1000], {})
     except OSError: near = []
-    return f"`{near[0]}`?" if near else f"looked for {path.absolute()}; paths are relative to the spec"
+    return f"`{near[0]}`?" if near else f"looked for {path.absolute()}; paths start at the folder of the spec"

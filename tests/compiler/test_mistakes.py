@@ -53,7 +53,8 @@ CASES = {
     "no such stream": (spec("attention(heads = h, keys = memroy)"), "E0402", "memroy", "stream"),
     "two arguments without a name": (spec("conv(d, 3)"), "E0505", "3", "kernel"),
     "a missing argument": (spec("conv(d)"), "E0502", None, "kernel"),
-    "a word where a size belongs": (spec("linear(true)"), "E0401", "true", "not defined"),
+    "a word where a size belongs": (spec("linear(true)"), "E0501", "true", "number belongs"),
+    "a bare flag": (spec("attention(heads = h, causal)"), "E0505", "causal", "causal = true"),
     "a size where a word belongs": (spec("feed_forward(d, activation = 3)"), "E0501", "3", "relu"),
     "a word that is no choice": (spec("feed_forward(d, activation = swish)"), "E0501", "swish", "relu"),
     "dropout of one": (spec("dropout(1)"), "E0503", "1", "below 1"),
@@ -94,7 +95,7 @@ def test_the_grid_and_the_widths_at_once():
 
 def test_all_independent_mistakes_in_one_run():
     found = wrong(spec("attention(n_heads = 8)\nlinear(dff)\nconv(d, kernel = true)\nwibble"))
-    assert [d.code for d in found] == ["E0501", "E0401", "E0401", "E0402"]
+    assert [d.code for d in found] == ["E0501", "E0401", "E0501", "E0402"]
 
 
 def test_at_most_twenty():
