@@ -19,7 +19,8 @@ def python_docs() -> bytes:
 
 
 BUILTIN = {"python_docs": python_docs}
-UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+UNPACK = {".gz": gzip.open, ".bz2": bz2.open}
+LARGEST = 2**31                                # bytes that are unpacked into memory
 
 
 def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
@@ -32,11 +33,14 @@ def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
         size = path.stat().st_size
         if size == 0: raise error("E0611", f"`{name}` is empty", span)
         if path.suffix not in UNPACK: return np.memmap(path, np.uint8, "r")
-        unpacked = UNPACK[path.suffix](path.read_bytes())
+        with UNPACK[path.suffix](path, "rb") as packed: unpacked = packed.read(LARGEST + 1)
     except FileNotFoundError: raise error("E0610", f"there is no file `{name}`", span, help=_nearby(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as why:
         raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None
     except OSError as why: raise error("E0610", f"`{name}` cannot be read: {why.strerror or why}", span) from None
+    if len(unpacked) > LARGEST:
+        raise error("E0611", f"`{name}` unpacks to more than {LARGEST / 2**30:g} GiB", span,
+                    help="unpack it first: a plain file is mapped, not read")
     if not unpacked: raise error("E0611", f"`{name}` is empty", span)
     return np.frombuffer(unpacked, np.uint8)
 

@@ -179,3 +179,15 @@ def test_a_prompt_of_a_task_is_numbers(tmp_path):
 def test_tiny_shakespeare():
     d = opened(DATA / "tinyshakespeare", 'text("input.txt")', length=64)
     assert d.vocabulary == 65 and (len(d.train), len(d.held_out)) == (1_003_854, 111_540)
+
+
+def test_a_packed_file_has_an_end(tmp_path, monkeypatch):
+    """What unpacks to more than is read into memory is refused, not read on."""
+    import gzip
+
+    from plait.runtime import files
+    monkeypatch.setattr(files, "LARGEST", 1000)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(5000)))
+    (tmp_path / "fine.gz").write_bytes(gzip.compress(bytes(1000)))
+    with pytest.raises(PlaitError, match="unpacks to more than"): files.raw_bytes("bomb.gz", tmp_path, None)
+    assert len(files.raw_bytes("fine.gz", tmp_path, None)) == 1000
