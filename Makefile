@@ -7,12 +7,12 @@ BIN := $(VENV)/bin
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip setuptools wheel
-	$(BIN)/pip install --quiet -e .
+	$(BIN)/pip install -qq --upgrade pip setuptools wheel
+	$(BIN)/pip install -qq -e .
 	touch $@
 
 $(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/pip install --quiet -e '.[test]'
+	$(BIN)/pip install -qq -e '.[test]'
 	touch $@
 
 # The table of specs/table1.plait, a small character model on the built-in corpus, a sample from it.
@@ -26,7 +26,7 @@ demo: $(VENV)/.installed
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
 	rm -rf $(VENV)/typed build
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/typed .
+	$(BIN)/pip install -qq --no-deps --no-build-isolation --target $(VENV)/typed .
 	cd / && MYPYPATH=$(abspath $(VENV))/typed $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) --cache-dir $(abspath .mypy_cache) -p plait
 
 test: lint

@@ -14,7 +14,7 @@ Sum = dict                                                    # monomial → coe
 Late = tuple[Sum, ...]
 NEVER: Late = ()
 ONE = sp.S.One
-MOST = 40                                                     # alternatives that are carried along
+MOST = 4                                                     # alternatives that are carried along
 
 
 def late(e) -> Late:
