@@ -20,7 +20,7 @@ from plait.runtime import checkpoint, record
 from plait.runtime.evaluate import evaluate as measure
 from plait.runtime.prepare import Prepared, prepare, reopen
 from plait.runtime.sample import sample as sampled
-from plait.runtime.train import Run, last_step
+from plait.runtime.train import Run, last_step, sequences
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
 
@@ -44,6 +44,7 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     where = device_of(device)
     spec = pinned(file.spec, expand(file, name).pins)
     made = prepare(spec, name, path.parent, device=where, compile=compile)
+    sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
     folder = Path(out) if out is not None else record.default_folder(name)
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())

@@ -4,7 +4,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -19,7 +21,7 @@ def python_docs() -> bytes:
 
 
 BUILTIN = {"python_docs": python_docs}
-UNPACK = {".gz": gzip.open, ".bz2": bz2.open}
+UNPACK: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}
 LARGEST = 2**31                                # bytes that are unpacked into memory
 
 

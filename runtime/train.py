@@ -3,6 +3,7 @@ run that was stopped and resumed gives the same bits as one that was not (on one
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
@@ -37,9 +38,15 @@ class Run:
 
 
 def sequences(recipe: Recipe, length: int) -> int:
-    """Sequences in a batch: as the recipe says, or as many of n symbols as its tokens fill (at least one)."""
+    """Sequences in a batch: as the recipe says, or as many of n symbols as its tokens fill (at least one).
+    Raises PlaitError for more than memory could hold."""
     amount = int(recipe.batch.amount)                                                      # type: ignore[arg-type]
-    return amount if recipe.batch.unit == "sequences" else max(1, amount // length)
+    count = amount if recipe.batch.unit == "sequences" else max(1, amount // length)
+    takes, there = count * (length + 1) * 8, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if takes > there // 4:
+        raise error("E0633", f"a batch of {count:,} sequences takes {takes / 2**30:,.1f} GiB for its symbols alone, of {there / 2**30:,.1f} GiB "
+                    "in this machine", recipe.batch.span, help="batch = 32 sequences")
+    return count
 
 
 def last_step(recipe: Recipe, dataset: Dataset) -> int:

@@ -192,6 +192,11 @@ class open_spec:
     def __exit__(self, *why): self.folder.cleanup()
 
 
+def test_a_batch_that_memory_cannot_hold(tmp_path):
+    out = refused("train", ROOT / "specs" / "demo.plait", "--set", "train.batch=10^9 sequences", "--out", tmp_path / "run", words="GiB")
+    assert "batch" in out and not (tmp_path / "run").exists()
+
+
 def test_an_override_of_no_name(tmp_path):
     out = refused("table", TABLE1, "--set", "d_model=512", words="d_model")
     assert "d=512" in out and "^" in out
