@@ -4,9 +4,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ def python_docs() -> bytes:
 
 
 BUILTIN = {"python_docs": python_docs}
-UNPACK: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}
+UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 LARGEST = 2**31                                # bytes that are unpacked into memory
 
 

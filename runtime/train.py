@@ -44,8 +44,8 @@ def sequences(recipe: Recipe, length: int) -> int:
     count = amount if recipe.batch.unit == "sequences" else max(1, amount // length)
     takes, there = count * (length + 1) * 8, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if takes > there // 4:
-        raise error("E0633", f"a batch of {count:,} sequences takes {takes / 2**30:,.1f} GiB for its symbols alone, of {there / 2**30:,.1f} GiB "
-                    "in this machine", recipe.batch.span, help="batch = 32 sequences")
+        alone = f"takes {takes / 2**30:,.1f} GiB for its symbols alone, of {there / 2**30:,.1f} GiB in this machine"
+        raise error("E0633", f"a batch of {count:,} sequences {alone}", recipe.batch.span, help="batch = 32 sequences")
     return count
 
 
