@@ -11,6 +11,7 @@ from plait.dsl import spec as ast
 from plait.dsl.errors import Diagnostic, PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
 
+MOST_COUNTED = 256                                            # of a count that is written out in the graph
 KIND_WORDS = {
     "size": "a size", "count": "a whole number", "number": "a number", "probability": "a probability", "table": "a shared table",
     "stream": "a stream", "pair": "a pair of sizes", "flag": "true or false",
@@ -112,6 +113,9 @@ def _count(owner: str, x: Argument, e: ast.Expr, names: Names) -> int:
     value = names.sizes.integer(found)
     if value is None:
         raise error("E0501", f"`{x.name}` of {owner} shapes the graph: its value must be a known whole number", e.span, *names.notes(found))
+    if value > MOST_COUNTED:
+        rule = f"`{x.name}` of {owner} shapes the graph: it is at most {MOST_COUNTED}, here {value:,}"
+        raise error("E0503", rule, e.span, *names.notes(found))
     return value
 
 

@@ -143,7 +143,12 @@ def parallel(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> 
     parts = _only_parts(s, 1)
     outs = [e.body(b, x, p.body, replace(place, at=f"{place.at}/{p.name}")) for p in parts]
     with b.located(place.at, s.span):
-        if a["merge"] == "concat": return x.to(outs[0].value if len(outs) == 1 else b.concat("d", *(o.value for o in outs)))
+        if a["merge"] == "concat":
+            for o, p in zip(outs[1:], parts[1:]):
+                if set(o.value.names) != set(outs[0].value.names):
+                    both = f"part {p.name} returns {shape(o)}, part {parts[0].name} {shape(outs[0])}"
+                    raise error("E0310", f"{both}: they cannot stand side by side", p.span)
+            return x.to(outs[0].value if len(outs) == 1 else b.concat("d", *(o.value for o in outs)))
         y = outs[0].value
         for o, p in zip(outs[1:], parts[1:]):
             if not same_shape(b, y, o.value):

@@ -62,6 +62,9 @@ CASES = {
     "a dim bound twice": ("plait 1\ndims { d = 1; d = 2 }\n", "E0406", "d = 2", "twice"),
     "the batch": ("plait 1\ndims { b = 1 }\n", "E0406", "b = 1", "batch"),
     "a window on another stream": (spec("attention(heads = h, keys = x, window = 3)"), "E0504", None, "window"),
+    "a sequence beside a pooled vector": (
+        spec("parallel(merge = concat) { a: { pool(mean) } c: { tanh } }"), "E0310", None, "side by side"),
+    "a count that would fill the graph": (spec("lstm(d, layers = 10^9)"), "E0503", "10^9", "at most 256"),
     "attention after pool": (spec("pool(mean); attention(heads = h, keys = x)", out="[d]"), "E0312", None, "none left after pool"),
     "chunks that wrap around twice": (spec("lsh_attention(heads = h, chunk = 4, look_back = 9, wrap = true)"), "E0504", "9", "twice"),
     "positions that do not reach": (spec("positions(learned, max = 4)"), "E0303", "4", "16"),
