@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Spec:
     """A spec file, resolved: its models, their graphs and their costs. Knows no torch."""
 
-    def __init__(self, path: str | Path, file: File):
-        self.path, self.file = Path(path), file
+    def __init__(self, path: str | Path, file: File, settings: Mapping[str, object] | None = None):
+        self.path, self.file, self.settings = Path(path), file, dict(settings or {})
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -59,15 +59,15 @@ def chosen(file: File, model: str | None) -> str:
 def load(path: str | Path, set: Mapping[str, object] | None = None) -> Spec:
     """Read a spec. set: overrides, `{"d": 256}`, in the same syntax as `--set`. Raises PlaitError."""
     settings = files.single(files.overrides(dict(set or {})))
-    return Spec(path, files.opened(path, settings))
+    return Spec(path, files.opened(path, settings), set)
 
 
 def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "cpu",
             compile: bool = True) -> torch.nn.Module:
     """One model as a torch.nn.Module: `module(*inputs)` takes the model's inputs in order, or by name, and gives its outputs;
     `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly."""
-    path = spec_or_path.path if isinstance(spec_or_path, Spec) else spec_or_path
-    spec = spec_or_path if isinstance(spec_or_path, Spec) and not set else load(path, set)
+    spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, set)
+    if isinstance(spec_or_path, Spec) and set: spec = load(spec.path, {**spec.settings, **set})
     from plait.runtime.module import Module
     name = chosen(spec.file, model)
     return Module(expand(spec.file, name, loss=True), device=device, compile=compile)

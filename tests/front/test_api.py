@@ -92,3 +92,12 @@ def test_too_many_copies(tmp_path):
     assert plait.load(path).table().rows[0].params is not None
     with pytest.raises(plait.PlaitError, match="at most 100,000 copies"): plait.compile(path)
     with pytest.raises(plait.PlaitError, match="GiB"): plait.compile(path, set={"L": 2, "d": 10**6})
+
+
+def test_overrides_add_up(tmp_path):
+    """What a Spec was loaded with holds when it is compiled with more."""
+    path = tmp_path / "a.plait"
+    path.write_text("plait 1\ndims { n = 4; d = 8; q = 8 }\n"
+                    "model m { input x: stream[n, d]\ny = x { linear(q, bias = false) }\noutput y: [n, q] }\n")
+    weight, = plait.compile(plait.load(path, set={"d": 16}), set={"q": 5}, compile=False).parameters()
+    assert tuple(weight.shape) == (5, 16)
