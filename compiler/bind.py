@@ -132,8 +132,3 @@ def _probability(owner: str, x: Argument, e: ast.Expr, names: Names) -> sp.Expr:
 def _example(x: Argument) -> str:
     if x.choices: return f"{x.name} = {' or '.join(x.choices)}"
     return {"flag": f"{x.name} = true or {x.name} = false", "pair": f"{x.name} = (128, 512)"}.get(x.kinds[0] if x.kinds else "", "")
-
-
-def number_value(e: sp.Expr, names: Names) -> float | None:
-    v = names.sizes.value(e)
-    return None if v is None else float(v)

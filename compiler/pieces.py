@@ -31,7 +31,8 @@ def pieces_of(b: Builder, x: Value, pieces, fn) -> Value:
 
 
 def pieces_of_many(b: Builder, values, pieces, fn) -> tuple[Value, ...]:
-    """Apply fn to each piece of the sequence axis n of several values at once; what it gives is summed over the pieces."""
+    """Apply fn to each piece of the sequence axis n of several values at once; each result is
+    the sum of what fn gives for a piece, one a piece [piece]."""
     n = values[0].axis("n")
     length = b.sizes.quotient(n.size, pieces)
     total = length * pieces
