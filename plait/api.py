@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from plait import files
 from plait.compiler.expand import File, expand
 from plait.compiler.program import Program
-from plait.compiler.table import rows
+from plait.compiler.table import LEVELS, rows
 from plait.dsl.errors import error
 from plait.dsl.suggest import suggest
 from plait.render import Table, shown_dims
@@ -34,7 +34,8 @@ class Spec:
         return expand(self.file, chosen(self.file, model), loss)
 
     def table(self, by: str = "model", model: str | None = None) -> Table:
-        """The derived costs: a row per model, layer or op."""
+        """The derived costs: a row per model, layer or op. Raises PlaitError for another level, or a model that is not there."""
+        if by not in LEVELS: raise error("E0505", f"a table goes by {', '.join(LEVELS)}, not by {by}", help="by = layer")
         names = (chosen(self.file, model),) if model else self.models
         programs = [expand(self.file, m) for m in names]
         return Table(str(self.path), by, tuple(r for p in programs for r in rows(p, by)), shown_dims(self.file.names))
@@ -68,9 +69,10 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly."""
     spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, set)
     if isinstance(spec_or_path, Spec) and set: spec = load(spec.path, {**spec.settings, **set})
+    from plait.runtime.device import device_of
     from plait.runtime.module import Module
     name = chosen(spec.file, model)
-    return Module(expand(spec.file, name, loss=True), device=device, compile=compile)
+    return Module(expand(spec.file, name, loss=True), device=device_of(device), compile=compile)
 
 
 def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto",

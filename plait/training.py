@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,30 +11,18 @@ from plait import files
 from plait.api import chosen
 from plait.compiler.expand import File, expand
 from plait.compiler.table import rows
-from plait.dsl import override
-from plait.dsl.errors import PlaitError, error
-from plait.dsl.parser import parse
+from plait.dsl.errors import render
 from plait.dsl.pins import pinned
 from plait.dsl.spec import Override
 from plait.render import Table, shown_dims
 from plait.runtime import checkpoint, record
+from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
-from plait.runtime.prepare import Prepared, prepare, reopen
+from plait.runtime.prepare import bare, prepare, reopen
 from plait.runtime.sample import sample as sampled
 from plait.runtime.train import Run, last_step, sequences
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
-
-
-def device_of(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if name == "auto": return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try: found = torch.device(name)
-    except RuntimeError: raise error("E0615", f"there is no device `{name}`", help="--device cpu or --device cuda") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise error("E0615", "no GPU is to be seen by torch here", help="--device cpu")
-    if found.type not in ("cpu", "cuda"): raise error("E0615", f"plait trains on cpu and cuda, not on {found.type}", help="--device cpu")
-    return found
 
 
 def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console) -> Run:
@@ -69,30 +58,28 @@ def resume(folder, steps: int | None, device: str, compile: bool, console) -> Ru
     return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where, console=console)
 
 
-def reload(folder, settings: tuple[Override, ...], device: str, compile: bool, say) -> tuple[Prepared, int]:
-    """A run with its last weights; settings may change what has no weights (the rounds of hashing, say)."""
-    folder, where = Path(folder), device_of(device)
-    if not settings: made = reopen(folder, device=where, compile=compile)
-    else:
-        spec = override.apply(parse(record.spec_text(folder), str(folder / record.SPEC)), settings)
-        about = record.about(folder)
-        made = prepare(spec, about["model"], Path(about["data_folder"]), device=where, compile=compile)
+def _trained_weights(folder: Path, module: torch.nn.Module, say) -> int:
+    """The module takes the last weights of a run; gives their step."""
     state = checkpoint.latest(folder, record.spec_text(folder), say)
-    try: checkpoint.load(folder, state.step, made.module)
-    except PlaitError: raise
-    except RuntimeError as why:
-        raise error("E0621", f"the weights of this run do not fit these settings: {str(why).splitlines()[0]}") from None
-    return made, state.step
+    checkpoint.load(folder, state.step, module)
+    return state.step
 
 
 def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say) -> dict:
-    """The metrics of a run over all of its validation part."""
-    made, step = reload(folder, settings, device, compile, say)
+    """The metrics of a run over all of its validation part; settings may change what has no weights (the rounds of hashing, the data).
+    The data is read by the run's vocabulary; `say` is told where it is not what the run began with."""
+    folder = Path(folder)
+    made = reopen(folder, settings=settings, device=device_of(device), compile=compile)
+    changed = record.other_data(folder, made.dataset)
+    if changed and not any(o.path == ("train", "data") for o in settings):
+        say(render(replace(changed, help="these are the figures of the new file")))
+    step = _trained_weights(folder, made.module, say)
     found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), device=device_of(device), seed=made.recipe.seed)
     return {"step": step, **found}
 
 
 def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say) -> Iterator[str]:
     """Text from a run, a symbol at a time."""
-    made, _ = reload(folder, (), device, False, say)
-    return sampled(made.module, made.dataset, prompt, length, temperature, top_k, seed)
+    module, codec = bare(Path(folder), device=device_of(device), compile=False)
+    _trained_weights(Path(folder), module, say)
+    return sampled(module, codec, prompt, length, temperature, top_k, seed)

@@ -83,11 +83,13 @@ def number(e: Expr, scope: Scope) -> Numeric:
         raise error("E0633", f"this has no value: {why}", e.span) from None
 
 
-def whole(low: int) -> Reader:
+def whole(low: int, high: int = 2**63 - 1) -> Reader:
+    """A whole number from `low` to `high`: to what fits a computer's word, at most."""
     def reader(e: Expr, scope: Scope) -> int:
         x = number(e, scope)
-        if math.isfinite(x) and x == int(x) and x >= low: return int(x)
-        raise error("E0633", f"a whole number of at least {low} is needed here, not {_plain(x)}", e.span)
+        if math.isfinite(x) and x == int(x) and low <= x <= high: return int(x)
+        limit = f"at least {low}" if x < low or x != x or abs(x) == math.inf or x != int(x) else f"at most {high:,}"
+        raise error("E0633", f"a whole number of {limit} is needed here, not {_plain(x)}", e.span)
     return reader
 
 

@@ -82,7 +82,7 @@ def latest(folder: Path, spec_text: str, say: Callable[[str], None]) -> State:
         except PlaitError as why:
             if step == found[0]: raise
             say(f"{why}; taking the one before it")
-    raise error("E0621", f"`{folder}` holds no checkpoint", help="plait train SPEC starts a run")
+    raise error("E0621", f"`{folder}` holds no checkpoint", help="plait train SPEC --out RUN, with another folder, starts a new run")
 
 
 def check(folder: Path, step: int, spec_text: str) -> State:

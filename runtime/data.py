@@ -7,7 +7,8 @@ An input that the loss reads by `next()` ("ahead") is given n + 1 symbols: the m
 Otherwise windows have n symbols. A symbol that is read but is no target is written as its complement: -1 - symbol."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,55 +19,29 @@ from torch import Tensor
 
 from plait.compiler.program import Program
 from plait.dsl.errors import Note, error
+from plait.runtime.codec import Alphabet, Codec, Numbers
 from plait.runtime.files import raw_bytes, utf8
 from plait.runtime.recipe import Described
 
 
 class Dataset(Protocol):
-    """vocabulary: how many symbols there are; characters: what they stand for, where that is characters. length: n.
-    symbols: how many targets one pass over the training part has, 0 where there is no end to it. folder: where relative paths start.
+    """codec: what the symbols stand for. length: n. symbols: how many targets one pass over the training part has, 0 where there is
+    no end to it. content: a fingerprint of the data. folder: where relative paths start.
 
     batch(step, size): one tensor for each input of the model, int64 [size, n + 1] (n where the input is not ahead).
     validation(size): the whole validation part once, at most `size` sequences at a time."""
     @property
-    def vocabulary(self) -> int: ...
-    @property
-    def characters(self) -> str | None: ...
+    def codec(self) -> Codec: ...
     @property
     def symbols(self) -> int: ...
+    @property
+    def content(self) -> str: ...
     @property
     def length(self) -> int: ...
     @property
     def folder(self) -> Path: ...
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]: ...
     def validation(self, size: int) -> Iterator[tuple[Tensor, ...]]: ...
-    def encode(self, text: str) -> list[int]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-
-
-@dataclass(frozen=True)
-class Alphabet:
-    """The symbols of a text. characters[i] is symbol i; None: symbols are bytes."""
-    characters: str | None
-
-    @property
-    def size(self) -> int:
-        return 256 if self.characters is None else len(self.characters)
-
-    def encode(self, text: str) -> list[int]:
-        """Raises PlaitError for a character that the training text does not have."""
-        if self.characters is None: return list(text.encode())
-        number = {c: i for i, c in enumerate(self.characters)}
-        strange = sorted(set(text) - number.keys())
-        if strange:
-            raise error("E0613", f"the text has {', '.join(repr(c) for c in strange[:5])}, which the model's vocabulary does not have",
-                        help=f"its {self.size} characters: {self.characters!r}")
-        return [number[c] for c in text]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Symbols beyond the alphabet (V may be larger than the data needs) come out as U+FFFD."""
-        if self.characters is None: return bytes(i if i < 256 else 63 for i in ids).decode(errors="replace")
-        return "".join(self.characters[i] if i < self.size else "\N{REPLACEMENT CHARACTER}" for i in ids)
 
 
 @dataclass(frozen=True)
@@ -76,23 +51,19 @@ class Stream:
     moved back to fit, and what it repeats is no target."""
     train: np.ndarray
     held_out: np.ndarray
-    alphabet: Alphabet
+    codec: Codec
     length: int
     seed: int
     ahead: bool
     folder: Path
 
     @property
-    def vocabulary(self) -> int:
-        return self.alphabet.size
-
-    @property
-    def characters(self) -> str | None:
-        return self.alphabet.characters
-
-    @property
     def symbols(self) -> int:
         return len(self.train) - self.ahead
+
+    @property
+    def content(self) -> str:
+        return fingerprint(self.train)
 
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
         window = self.length + self.ahead
@@ -108,12 +79,6 @@ class Stream:
             if first + size >= len(starts): x[-1, :-(last % n or n)] = ~x[-1, :-(last % n or n)]
             yield (x,)
 
-    def encode(self, text: str) -> list[int]:
-        return self.alphabet.encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.alphabet.decode(ids)
-
 
 @dataclass(frozen=True)
 class Generated:
@@ -126,13 +91,13 @@ class Generated:
     make: Callable[[np.random.Generator, int], np.ndarray]
     first: int
     length: int
-    vocabulary: int
+    codec: Codec
     seed: int
     inputs: int
     folder: Path
     examples: int = 256
     symbols: int = 0
-    characters: str | None = None
+    content: str = ""
 
     def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
         return self._given(self.make(np.random.default_rng((self.seed, step)), size))
@@ -152,50 +117,49 @@ class Generated:
         marked[:, 1:self.first] = ~marked[:, 1:self.first]
         return (torch.from_numpy(marked),)
 
-    def encode(self, text: str) -> list[int]:
-        """Numbers with spaces between them."""
-        try: ids = [int(word) for word in text.split()]
-        except ValueError:
-            raise error("E0613", f"a prompt of this task is numbers with spaces between them, not {text!r}", help='"0 5 7 2 0"') from None
-        strange = [i for i in ids if not 0 <= i < self.vocabulary]
-        if strange: raise error("E0613", f"symbol {strange[0]} is outside the vocabulary, 0 to {self.vocabulary - 1}")
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(f" {i}" for i in ids)
-
 
 def _tensor(a: np.ndarray) -> Tensor:
     return torch.from_numpy(a.astype(np.int64))
 
 
+def fingerprint(symbols: np.ndarray, blocks: int = 64, size: int = 2**14) -> str:
+    """SHA-256 of evenly spaced blocks: it tells another text without reading all of a large one."""
+    found = hashlib.sha256(str(len(symbols)).encode())
+    for k in range(blocks):
+        start = max(0, len(symbols) - size) * k // (blocks - 1)
+        found.update(symbols[start:start + size].astype(np.int64).tobytes())
+    return found.hexdigest()
+
+
 # ---- opening -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Need:
-    """What the model asks of its data. length: n. classes: its V, None while it is free."""
+    """What the model asks of its data. length: n. classes: its V, None while it is free. codec: that of a run, by which the data is
+    read again; None: the data makes its own."""
     length: int
     seed: int
     folder: Path
     ahead: bool = True
     inputs: int = 1
     classes: int | None = None
+    codec: Codec | None = None
 
 
 def open(description: Described, folder: Path, length: int, seed: int, *, ahead: bool = True, inputs: int = 1,
-         classes: int | None = None) -> Dataset:
+         classes: int | None = None, codec: Codec | None = None) -> Dataset:
     """Opens what a recipe's `data` describes. Relative paths start at `folder`, that of the spec.
 
     Raises PlaitError, with the place in the spec, for a file that is missing, unreadable, empty, too short or wrongly encoded,
     and for a vocabulary larger than `classes`."""
-    need = Need(length, seed, folder, ahead, inputs, classes)
+    need = Need(length, seed, folder, ahead, inputs, classes, codec)
     dataset = OPENERS[description.kind](description, need)
-    if classes is not None and dataset.vocabulary > classes:
-        raise error("E0613", f"the data has {dataset.vocabulary:,} symbols, the model's vocabulary only {classes:,}", description.span,
-                    help=f"V = {dataset.vocabulary}, or larger")
+    if classes is not None and dataset.codec.size > classes:
+        raise error("E0613", f"the data has {dataset.codec.size:,} symbols, the model's vocabulary only {classes:,}", description.span,
+                    help=f"V = {dataset.codec.size}, or larger")
     return dataset
 
 
-def open_for(program: Program, description: Described, folder: Path, seed: int, **sizes: int) -> Dataset:
+def open_for(program: Program, description: Described, folder: Path, seed: int, codec: Codec | None = None, **sizes: int) -> Dataset:
     """Opens the data for an expanded model. `sizes`: values for dims that are still free (`n`); a free vocabulary is left
     to the data. Raises PlaitError where the model's inputs are not what the data gives."""
     known = program.sizes.bind(**sizes) if sizes else program.sizes
@@ -212,7 +176,7 @@ def open_for(program: Program, description: Described, folder: Path, seed: int, 
     if length is None:
         raise error("E0638", f"the length `{size}` of the input `{first.name}` has no value", first.span, help=f"--set {size}=128")
     classes = known.integer(first.classes) if first.classes is not None else None
-    return open(description, folder, length, seed, ahead=first.ahead, inputs=len(program.inputs), classes=classes)
+    return open(description, folder, length, seed, ahead=first.ahead, inputs=len(program.inputs), classes=classes, codec=codec)
 
 
 def _text(d: Described, need: Need) -> Dataset:
@@ -222,12 +186,16 @@ def _text(d: Described, need: Need) -> Dataset:
     present = np.zeros(0x110000, bool)
     present[codes] = True
     order = np.flatnonzero(present)
+    if isinstance(need.codec, Alphabet) and need.codec.characters is not None:
+        strange = sorted(set(map(chr, order)) - set(need.codec.characters))
+        if strange: raise need.codec.unknown(strange)
+        order = np.fromiter(map(ord, need.codec.characters), np.int64)
     number = np.zeros(0x110000, np.uint8 if len(order) <= 1 << 8 else np.uint16 if len(order) <= 1 << 16 else np.int32)
     number[order] = np.arange(len(order))
     return _stream(number[codes], Alphabet("".join(map(chr, order))), d, need)
 
 
-def _stream(symbols: np.ndarray, alphabet: Alphabet, d: Described, need: Need) -> Dataset:
+def _stream(symbols: np.ndarray, codec: Codec, d: Described, need: Need) -> Dataset:
     shares: tuple = d.arguments["split"]                                                 # type: ignore[assignment]
     cuts = [0, *(int(sum(shares[:i + 1]) * len(symbols)) for i in range(len(shares)))]
     train, held_out = symbols[cuts[0]:cuts[1]], symbols[cuts[1]:cuts[2]]
@@ -237,7 +205,7 @@ def _stream(symbols: np.ndarray, alphabet: Alphabet, d: Described, need: Need) -
             raise error("E0611", f"the {name} part has {len(part):,} symbols: too short for a window of {window:,}", d.span,
                         numbers=f"{len(symbols):,} symbols × {float(shares[name == 'validation']):g} = {len(part):,}; "
                                 f"n{' + 1' if need.ahead else ''} = {window:,}", help="a smaller n, a longer file, or another split")
-    return Stream(train, held_out, alphabet, need.length, need.seed, need.ahead, need.folder)
+    return Stream(train, held_out, codec, need.length, need.seed, need.ahead, need.folder)
 
 
 def _duplicate(d: Described, need: Need) -> Dataset:
@@ -263,7 +231,7 @@ def _task(d: Described, need: Need, pieces: Callable[[np.ndarray, np.ndarray], t
         w = random.integers(1, symbols + 1, (size, length // 2 - 1))
         return np.concatenate(pieces(w, np.zeros((size, 1), w.dtype)), 1)
 
-    return Generated(make, length // 2, length, symbols + 1, need.seed, need.inputs, need.folder)
+    return Generated(make, length // 2, length, Numbers(symbols + 1), need.seed, need.inputs, need.folder)
 
 
 OPENERS: dict[str, Callable[[Described, Need], Dataset]] = {"text": _text, "bytes": _text, "duplicate": _duplicate, "copy": _copy}

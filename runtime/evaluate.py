@@ -43,6 +43,7 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
                 total, count = total + float(part), count + int(n)
     finally: module.train(training)
     if count == 0: raise error("E0611", "the validation part has no symbol to predict")
+    if not math.isfinite(total): raise error("E0622", f"the loss over the validation part is not finite: {total:g}")
     loss = total / count
     known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
     return {**{m: known[m] for m in metrics}, "count": count}

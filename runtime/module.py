@@ -142,11 +142,14 @@ class Module(nn.Module):
             if name not in known:
                 raise error("E0602", f"{self.program.model} has no input {name}", help=f"it takes {', '.join(sorted(known))}")
             named[name] = x
-        values = {v.name: v for v in graph.ins}
+        values, read = {v.name: v for v in graph.ins}, {v.name for v in (*graph.outs, *(u for n in graph.nodes for u in n.ins))}
         found: dict[str, Tensor] = {}
         sizes: dict[sp.Symbol, tuple[int, str]] = {}
         for i in declared:
             if i.value.name not in values: continue
+            if i.name not in named and i.value.name not in read:
+                found |= {v.name: torch.empty(0) for v in (i.value, i.mask) if v is not None}      # a target, which only the loss needs
+                continue
             if i.name not in named:
                 raise error("E0602", f"input {i.name} is missing", i.span, help=f"{self.program.model} takes {_list(declared)}")
             v = values[i.value.name]
@@ -163,6 +166,9 @@ class Module(nn.Module):
     def _symbols(self, i: Input, v: Value, x: Tensor, mask: Tensor | None, counted: bool) -> tuple[Tensor, Tensor | None]:
         """The input in the dtype of the graph, and its mask."""
         if not isinstance(x, Tensor): raise error("E0603", f"input {i.name} is a {type(x).__name__}, not a tensor", i.span)
+        for name, t in ((i.name, x), (f"{i.name}_mask", mask)):
+            if t is not None and t.device != (here := self._device()):
+                raise error("E0603", f"input {name} lies on {t.device}, the model on {here}", i.span, help=f'{name}.to("{here}")')
         if mask is not None and mask.dtype != torch.bool:
             raise error("E0603", f"{i.name}_mask holds {_kind(mask)}, not truth values", i.span,
                         help="mask = lengths[:, None] > torch.arange(n)")

@@ -13,6 +13,7 @@ from plait.dsl.parser import parse
 from plait.dsl.printer import render
 from plait.dsl.spec import Number, Override, Spec
 from plait.runtime import data, record
+from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
 from plait.runtime.module import Module
 from plait.runtime.recipe import Recipe, recipe, trainable
@@ -28,9 +29,11 @@ class Prepared:
     spec_text: str
 
 
-def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> Prepared:
+def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device | str = "cpu", compile: bool = True,
+            codec: Codec | None = None) -> Prepared:
     """Reads the train block, opens the data, binds a free vocabulary by it, and makes the module, its first weights drawn from the
-    recipe's seed. `folder`: where the spec's paths start. `model`: None where the spec has only one.
+    recipe's seed. `folder`: where the spec's paths start. `model`: None where the spec has only one. `codec`: that of
+    a run, for the same symbols as then.
 
     Raises PlaitError for whatever keeps the model from being trained; the data is looked at before anything is built."""
     file = open_file(spec)
@@ -40,10 +43,10 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     if found is None:
         raise error("E0637", f"no train block is for the model `{model}`", file.models[model].name_span, help=f"train {model} {{ … }}")
     if not SOURCES[found.data.kind].built: trainable(found)
-    dataset = data.open_for(program, found.data, folder, found.seed)
+    dataset = data.open_for(program, found.data, folder, found.seed, codec)
     vocabulary = program.inputs[0].classes
     if program.sizes.integer(vocabulary) is None:
-        spec = _bound(spec, str(vocabulary), dataset.vocabulary, found.data.span)
+        spec = _bound(spec, str(vocabulary), dataset.codec.size, found.data.span)
         file = open_file(spec)
         program = expand(file, model, loss=True)
         found = recipe(file.spec, model, file.values(model)) or found
@@ -54,12 +57,21 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     return Prepared(module, found, dataset, render(spec))
 
 
-def reopen(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> Prepared:
+def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True) -> Prepared:
     """What a run was made from, by its folder; the weights are fresh (`checkpoint.load` and `resume` bring the trained ones).
-    Raises PlaitError where the folder holds no run, or its data is gone."""
-    text, about = record.spec_text(folder), record.about(folder)
-    made = prepare(parse(text, str(folder / record.SPEC)), about["model"], Path(about["data_folder"]), device=device, compile=compile)
+    settings: overrides. Raises PlaitError where the folder holds no run, or its data is gone."""
+    text = record.spec_text(folder)
+    model, data_folder = record.about(folder)
+    spec = override.apply(parse(text, str(folder / record.SPEC)), settings)
+    made = prepare(spec, model, data_folder, device=device, compile=compile, codec=record.vocabulary(folder))
     return Prepared(made.module, made.recipe, made.dataset, text)
+
+
+def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> tuple[Module, Codec]:
+    """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data."""
+    spec = parse(record.spec_text(folder), str(folder / record.SPEC))
+    program = expand(open_file(spec), record.about(folder)[0])
+    with torch.random.fork_rng(devices=[]): return Module(program, device=device, compile=compile), record.vocabulary(folder)
 
 
 def _only(file: File) -> str:

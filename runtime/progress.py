@@ -34,7 +34,10 @@ class _Lines:
         pass
 
     def line(self, text: str) -> None:
-        if self.console: self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """A reader that has gone (`| head`) does not stop a training."""
+        try:
+            if self.console: self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        except BrokenPipeError: self.console = None
 
 
 @contextmanager

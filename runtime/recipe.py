@@ -96,7 +96,12 @@ def recipe(spec: Spec, model: str, names: Mapping[str, Numeric]) -> Recipe | Non
     if out: raise PlaitError(*out)
     waiting = tuple(_waiting([*values.values(), *every]))
     return Recipe(model=model, every=every, waiting=waiting, span=block.span,
-                  keys={key: s.span for key, s in settings.items()}, **{"optimizer": _default_optimizer(scope), **values})
+                  keys={key: _placed(s) for key, s in settings.items()}, **{"optimizer": _default_optimizer(scope), **values})
+
+
+def _placed(s: Setting) -> Span:
+    """Where a key was set: in the file, or by the override that its value came from."""
+    return s.value.span if s.value.span.source is not s.span.source else s.span
 
 
 def trainable(recipe: Recipe) -> None:
@@ -201,10 +206,6 @@ def _plainly(reader) -> Callable[[Expr, Scope, list[Diagnostic]], object]:
     return lambda e, scope, out: read(reader, e, scope, out)
 
 
-def _seed(e: Expr, scope: Scope) -> object:
-    return whole(0)(e, scope)
-
-
 READERS: dict[str, Callable[[Expr, Scope, list[Diagnostic]], object]] = {
     "data": _chosen(SOURCES, "a data source"),
     "loss": _loss,
@@ -215,7 +216,7 @@ READERS: dict[str, Callable[[Expr, Scope, list[Diagnostic]], object]] = {
     "clip": _plainly(real(lambda x: 0 < x < math.inf, "above 0")),
     "stop": _amount("stop", ("steps", "epochs", "tokens", "minutes"), ("steps", "tokens")),
     "precision": _plainly(word("fp32", "bf16")),
-    "seed": _plainly(_seed),
+    "seed": _plainly(whole(0, 2**63 - 1)),
 }
 
 

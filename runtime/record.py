@@ -2,57 +2,105 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from plait.dsl.errors import error
+from plait.dsl.errors import Diagnostic, PlaitError, error
+from plait.runtime import codec
+from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
 
 COLUMNS = ("step", "split", "loss", "bits_per_token", "accuracy", "lr", "gradient_norm", "count", "seconds", "tokens")
-SPEC, ROWS, TABLE, SAMPLES = "spec.plait", "metrics.jsonl", "metrics.csv", "samples.jsonl"
+SPEC, ABOUT, VOCABULARY, ROWS, TABLE, SAMPLES = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "metrics.csv", "samples.jsonl"
 
 
 def default_folder(model: str) -> Path:
     return Path("runs") / f"{model}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def begin(folder: Path, spec_text: str, model: str, dataset: Dataset, device: torch.device, table: Mapping | None) -> None:
-    """Makes the folder of a new run. Raises PlaitError where one already holds a run, or the disk refuses."""
+def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None) -> None:
+    """Makes the folder of a new run, which `commit` makes a run. Raises PlaitError where it already holds one, or the disk refuses."""
     if (folder / SPEC).exists():
         raise error("E0620", f"`{folder}` already holds a run", help=f"plait resume {folder}, or --out with another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "machine.json", machine(device))
-        _write(folder / "vocabulary.json", data_facts(dataset))
-        _write(folder / "run.json", {"model": model, "data_folder": str(dataset.folder.absolute())})
+        _write(folder / VOCABULARY, data_facts(dataset))
+        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute())})
         if table is not None: _write(folder / "table.json", table)
         for name in (ROWS, TABLE, SAMPLES): (folder / name).write_text(",".join(COLUMNS) + "\n" if name == TABLE else "")
-        (folder / SPEC).write_text(spec_text)                      # last: a folder with a spec is a run
-    except OSError as why:
-        raise error("E0620", f"the run cannot be kept in `{folder}`: {why.strerror or why}", help="--out FOLDER") from None
+    except OSError as why: raise _unkept(folder, why) from None
+
+
+def commit(folder: Path, spec_text: str) -> None:
+    """The last file of a new run, after its first checkpoint: a folder with a spec is a run, and can be resumed."""
+    try: _replace(folder / SPEC, spec_text)
+    except OSError as why: raise _unkept(folder, why) from None
+
+
+def _unkept(folder: Path, why: OSError) -> PlaitError:
+    return error("E0620", f"the run cannot be kept in `{folder}`: {why.strerror or why}", help="--out FOLDER")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder, for this process alone. Raises PlaitError where another one trains there; a killed process holds nothing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as why: raise _unkept(folder, why) from None
+    with lock:
+        try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise error("E0620", f"another process is training in `{folder}`", help="wait for it, or --out with another folder") from None
+        except OSError: pass                                       # a file system without locks
+        yield
 
 
 def spec_text(folder: Path) -> str:
     """The resolved spec of a run. Raises PlaitError where the folder holds none."""
-    try: return (folder / SPEC).read_text()
+    try: return (folder / SPEC).read_text("utf-8")
+    except UnicodeDecodeError: raise _damaged(folder, SPEC, "it is not UTF-8 text") from None
     except OSError:
         raise error("E0620", f"`{folder}` is not the folder of a run: it holds no {SPEC}",
                     help="plait train SPEC --out RUN makes one") from None
 
 
-def about(folder: Path) -> dict[str, Any]:
-    """`model`, and `data_folder`, where the spec's relative paths start."""
-    try: return json.loads((folder / "run.json").read_text())
-    except (OSError, ValueError): raise error("E0620", f"`{folder}` is not the folder of a run: run.json cannot be read") from None
+def about(folder: Path) -> tuple[str, Path]:
+    """The model, and the folder where the spec's relative paths start."""
+    match _object(folder, ABOUT):
+        case {"model": str(model), "data_folder": str(data_folder)}: return model, Path(data_folder)
+    raise _damaged(folder, ABOUT, "it does not name the model and the folder of the data")
+
+
+def vocabulary(folder: Path) -> Codec:
+    """What the symbols of a run stand for."""
+    try: return codec.from_facts(_object(folder, VOCABULARY))
+    except ValueError: raise _damaged(folder, VOCABULARY, "it holds no vocabulary") from None
+
+
+def _object(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON object of a run. Raises PlaitError where it is lost or damaged."""
+    try: found = json.loads((folder / name).read_bytes())
+    except OSError as why: raise _damaged(folder, name, why.strerror or str(why)) from None
+    except (ValueError, RecursionError): found = None
+    if not isinstance(found, dict): raise _damaged(folder, name, "it is no JSON object")
+    return found
+
+
+def _damaged(folder: Path, name: str, why: str) -> PlaitError:
+    return error("E0620", f"{name} of the run `{folder}` cannot be used: {why}", help="put it back from a copy, or start a new run")
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -64,19 +112,17 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def data_facts(dataset: Dataset) -> dict[str, Any]:
     """What must not change between a run and its resumption: the vocabulary and the amount of training data."""
-    return {"size": dataset.vocabulary, "characters": dataset.characters, "training_targets": dataset.symbols}
+    return {**dataset.codec.facts(), "training_targets": dataset.symbols, "content": dataset.content}
 
 
-def same_data(folder: Path, dataset: Dataset) -> None:
-    """Raises PlaitError where the data is not what the run began with."""
-    try: before = json.loads((folder / "vocabulary.json").read_text())
-    except (OSError, ValueError): return                           # lost, not different
-    now = data_facts(dataset)
+def other_data(folder: Path, dataset: Dataset) -> Diagnostic | None:
+    """What to say where the data is not what the run began with."""
+    before, now = _object(folder, VOCABULARY), data_facts(dataset)
     changed = [name.replace("_", " ") for name in now if before.get(name) != now[name]]
-    if changed:
-        raise error("E0614", f"the data is not what the run `{folder}` began with: another {' and '.join(changed)}",
-                    numbers=f"size {before.get('size')} then, {now['size']} now; {before.get('training_targets')} training targets then, "
-                            f"{now['training_targets']} now", help="put the old file back, or start a new run")
+    if not changed: return None
+    return Diagnostic("E0614", f"the data is not what the run `{folder}` began with: another {' and '.join(changed)}",
+                      numbers=f"{before.get('size')} symbols then, {now['size']} now; {before.get('training_targets')} training targets "
+                              f"then, {now['training_targets']} now", help="put the old file back, or start a new run")
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------------
@@ -92,12 +138,13 @@ def add_sample(folder: Path, step: int, prompt: str, text: str) -> None:
 
 
 def rows(folder: Path, name: str = ROWS) -> Iterator[dict[str, Any]]:
-    """The rows of a run in order. A last line that was cut off is not one."""
-    try: lines = (folder / name).read_text().splitlines()
+    """The rows of a run in order. A line that was cut off or is damaged is not one."""
+    try: lines = (folder / name).read_bytes().splitlines()
     except OSError: return
     for line in lines:
-        try: yield json.loads(line)
-        except ValueError: return
+        try: row = json.loads(line)
+        except (ValueError, RecursionError): continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int): yield row
 
 
 def rewind(folder: Path, step: int) -> None:

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from plait.dsl.errors import error
+from plait.dsl.errors import PlaitError, Span, error
 from plait.runtime import checkpoint, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
@@ -69,11 +69,13 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
     last = last_step(recipe, dataset)
     optim.rate(recipe, 1, last)
     device = torch.device(device)
-    record.begin(folder, spec_text, recipe.model, dataset, device, table)
-    optimizer = optim.build(module.to(device), recipe.optimizer)
-    start = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
-    checkpoint.save(folder, module, optimizer, start)
-    return _advance(module, optimizer, recipe, dataset, folder, start, last, steps, device, console)
+    with record.held(folder):
+        record.begin(folder, recipe.model, dataset, device, table)
+        optimizer = optim.build(module.to(device), recipe.optimizer)
+        start = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
+        checkpoint.save(folder, module, optimizer, start)
+        record.commit(folder, spec_text)
+        return _advance(module, optimizer, recipe, dataset, folder, start, last, steps, device, console)
 
 
 def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, steps: int | None = None,
@@ -84,15 +86,17 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
     Raises PlaitError for a folder without a run, without a sound checkpoint, and for data that has changed."""
     trainable(recipe)
     text = record.spec_text(folder)
-    record.same_data(folder, dataset)
-    with progress(console, 0, 1) as shown: state = checkpoint.latest(folder, text, shown.line)
-    device = torch.device(device)
-    optimizer = optim.build(module.to(device), recipe.optimizer)
-    checkpoint.load(folder, state.step, module, optimizer)
-    record.rewind(folder, state.step)
-    if console and device.type == "cpu" and state.threads != torch.get_num_threads():
-        console.print(f"the run used {state.threads} threads, this one uses {torch.get_num_threads()}: sums may differ in their last bits")
-    return _advance(module, optimizer, recipe, dataset, folder, state, last_step(recipe, dataset), steps, device, console)
+    if changed := record.other_data(folder, dataset): raise PlaitError(changed)
+    with record.held(folder):
+        with progress(console, 0, 1) as shown: state = checkpoint.latest(folder, text, shown.line)
+        device = torch.device(device)
+        optimizer = optim.build(module.to(device), recipe.optimizer)
+        checkpoint.load(folder, state.step, module, optimizer)
+        record.rewind(folder, state.step)
+        if console and device.type == "cpu" and state.threads != torch.get_num_threads():
+            now = torch.get_num_threads()
+            console.print(f"the run used {state.threads} threads, this one uses {now}: sums may differ in their last bits")
+        return _advance(module, optimizer, recipe, dataset, folder, state, last_step(recipe, dataset), steps, device, console)
 
 
 def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, dataset: Dataset, folder: Path, state: checkpoint.State,
@@ -102,10 +106,12 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
     size = sequences(recipe, dataset.length)
     keep = max([int(a.arguments["keep"]) for a in recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
     step, tokens, seconds, saved = state.step, state.tokens, state.seconds, state.step
-    loss, metrics = math.nan, {}
+    loss, lr, metrics = math.nan, math.nan, {}
     module.train()
 
     def save() -> None:
+        spoiled = next((name for name, p in module.named_parameters() if not torch.isfinite(p).all()), None)
+        if spoiled: raise _diverged(recipe, folder, f"the parameter `{spoiled}` is not finite after step {step:,}", f"lr = {lr:g}")
         checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
 
     with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown:
@@ -145,13 +151,17 @@ def _update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe,
         what = "gradient" if math.isfinite(value) else "loss"
         torch.manual_seed(mix(recipe.seed, step))
         where, layer = first_not_finite(module, inputs, what)
-        raise error("E0622", f"the {what} is not finite at step {step:,}: {where}", layer or recipe.keys.get("lr"),
-                    numbers=f"loss = {value:g}, gradient norm = {norm:g}, lr = {lr:g}; "
-                            f"the last checkpoint is step {checkpoint.steps(folder)[-1]:,}",
-                    help="a smaller lr, a longer warm-up, or clip = 1.0")
+        raise _diverged(recipe, folder, f"the {what} is not finite at step {step:,}: {where}",
+                        f"loss = {value:g}, gradient norm = {norm:g}, lr = {lr:g}", layer)
     optim.set_rate(optimizer, lr)
     optimizer.step()
     return value, norm
+
+
+def _diverged(recipe: Recipe, folder: Path, what: str, numbers: str, layer: Span | None = None) -> PlaitError:
+    return error("E0622", what, layer or recipe.keys.get("lr"),
+                 numbers=f"{numbers}; the last checkpoint is step {checkpoint.steps(folder)[-1]:,}",
+                 help="a smaller lr, a longer warm-up, or clip = 1.0")
 
 
 def _evaluation(module: nn.Module, dataset: Dataset, recipe: Recipe, metrics: tuple[str, ...], size: int, device: torch.device,
@@ -170,7 +180,7 @@ def describe(found: dict[str, float | int]) -> str:
 
 def _sample(module: nn.Module, dataset: Dataset, a: Described, seed: int, folder: Path, step: int, shown: Shown) -> None:
     wanted = dict(a.arguments)
-    text = "".join(sample(module, dataset, **wanted, seed=mix(seed, step)))                # type: ignore[arg-type]
+    text = "".join(sample(module, dataset.codec, **wanted, seed=mix(seed, step)))                # type: ignore[arg-type]
     record.add_sample(folder, step, str(wanted["prompt"]), text)
     shown.line(f"step {step:,}  {wanted['prompt']}{text}")
 

@@ -76,15 +76,15 @@ def test_it_learns_and_continues_a_text(corpus):
     c = Compiled(corpus, stop=60)
     run, module = c.train("run")
     assert run.metrics["count"] == 99 and run.metrics["accuracy"] > 0.99
-    assert "".join(sample(module, c.data, "ab", length=13, temperature=0)) == "cd\nabcd\nabcd\n"[:13]
-    assert "".join(sample(module, c.data, "abcd\nabcd\nabc", length=3, temperature=0)) == "d\na"
+    assert "".join(sample(module, c.data.codec, "ab", length=13, temperature=0)) == "cd\nabcd\nabcd\n"[:13]
+    assert "".join(sample(module, c.data.codec, "abcd\nabcd\nabc", length=3, temperature=0)) == "d\na"
 
 
 def test_the_repeated_part_of_the_last_window_does_not_count(corpus):
     """The mean over all 99 targets, taken window by window with what the last one repeats cut away by hand."""
     c = Compiled(corpus)
     module = c.module().eval()
-    text = torch.tensor(c.data.encode("abcd\n" * 20))
+    text = torch.tensor(c.data.codec.encode("abcd\n" * 20))
     total = 0.0
     for start, kept in [*((i * 8, 8) for i in range(12)), (91, 3)]:
         logits = module(text[None, start:start + 8])[0]

@@ -29,10 +29,10 @@ def refused(folder, written='text("corpus.txt")', **more):
 # ---- files -------------------------------------------------------------------------------------------------------------
 def test_characters_are_numbered_in_order_and_split_exactly(corpus):
     d = opened(corpus)
-    assert d.characters == "\nabcd" and d.vocabulary == 5
+    assert d.codec.characters == "\nabcd" and d.codec.size == 5
     assert (len(d.train), len(d.held_out)) == (900, 100)
-    assert d.encode("dab\n") == [4, 1, 2, 0] and d.decode([4, 1, 2, 0, 7]) == "dab\n\N{REPLACEMENT CHARACTER}"
-    assert d.decode(d.train[:5].tolist()) == "abcd\n"
+    assert d.codec.encode("dab\n") == [4, 1, 2, 0] and d.codec.decode([4, 1, 2, 0, 7]) == "dab\n\N{REPLACEMENT CHARACTER}"
+    assert d.codec.decode(d.train[:5].tolist()) == "abcd\n"
 
 
 @pytest.mark.parametrize("size, train, held_out", [(1_115_394, 1_003_854, 111_540), (75_353, 67_817, 7_536)])
@@ -55,15 +55,15 @@ def test_bytes_are_mapped_and_texts_may_be_packed(tmp_path):
     (tmp_path / "f.gz").write_bytes(gzip.compress(text))
     (tmp_path / "f.bz2").write_bytes(bz2.compress(text))
     plain = opened(tmp_path, 'bytes("f")')
-    assert isinstance(plain.train, np.memmap) and plain.vocabulary == 256
+    assert isinstance(plain.train, np.memmap) and plain.codec.size == 256
     for name in ("f.gz", "f.bz2"):
         assert np.array_equal(opened(tmp_path, f'text("{name}", tokens = bytes)').train, plain.train)
-        assert opened(tmp_path, f'text("{name}")').characters == "\n\rgnrü"       # line ends are not translated
+        assert opened(tmp_path, f'text("{name}")').codec.characters == "\n\rgnrü"       # line ends are not translated
 
 
 def test_the_embedded_text(tmp_path):
     d = opened(tmp_path, 'text("builtin:python_docs")')
-    assert d.symbols > 300_000 and "a" in d.characters
+    assert d.symbols > 300_000 and "a" in d.codec.characters
 
 
 @pytest.mark.parametrize("name, content, code, part", [
@@ -92,11 +92,11 @@ def test_a_file_without_permission(corpus):
 
 def test_a_vocabulary_that_is_too_small_says_both_numbers(corpus):
     assert refused(corpus, classes=4).message == "the data has 5 symbols, the model's vocabulary only 4"
-    assert opened(corpus, classes=9).vocabulary == 5
+    assert opened(corpus, classes=9).codec.size == 5
 
 
 def test_a_strange_character_in_a_prompt(corpus):
-    with pytest.raises(PlaitError, match="'é'"): opened(corpus).encode("abé")
+    with pytest.raises(PlaitError, match="'é'"): opened(corpus).codec.encode("abé")
 
 
 # ---- windows -----------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_validation_predicts_each_symbol_once(tmp_path, size, ahead, length):
 def test_duplicate_is_0w0w_and_its_second_half_counts(tmp_path):
     d = opened(tmp_path, "duplicate(symbols = 5, length = 8)")
     (x,) = d.batch(1, 64)
-    assert d.vocabulary == 6 and x.shape == (64, 9)
+    assert d.codec.size == 6 and x.shape == (64, 9)
     symbols = torch.where(x < 0, -1 - x, x)[:, :8]
     assert (symbols[:, 0] == 0).all() and torch.equal(symbols[:, :4], symbols[:, 4:])
     w = symbols[:, 1:4]
@@ -170,15 +170,15 @@ def test_a_task_that_does_not_fit(tmp_path, written, length, part):
 
 def test_a_prompt_of_a_task_is_numbers(tmp_path):
     d = opened(tmp_path, "duplicate(symbols = 5, length = 8)")
-    assert d.encode("0 5 1") == [0, 5, 1] and d.decode([0, 5]) == " 0 5"
+    assert d.codec.encode("0 5 1") == [0, 5, 1] and d.codec.decode([0, 5]) == " 0 5"
     for text in ("a", "6"):
-        with pytest.raises(PlaitError): d.encode(text)
+        with pytest.raises(PlaitError): d.codec.encode(text)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the corpora lie beside the project")
 def test_tiny_shakespeare():
     d = opened(DATA / "tinyshakespeare", 'text("input.txt")', length=64)
-    assert d.vocabulary == 65 and (len(d.train), len(d.held_out)) == (1_003_854, 111_540)
+    assert d.codec.size == 65 and (len(d.train), len(d.held_out)) == (1_003_854, 111_540)
 
 
 def test_a_packed_file_has_an_end(tmp_path, monkeypatch):
