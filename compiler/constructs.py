@@ -65,7 +65,7 @@ def repeat(e: Expander, b: Builder, x: Stream, s: ast.Repeat, place: Place) -> S
     if s.index is not None and index is not None:
         if s.index in place.names.entries:
             raise error("E0406", f"`{s.index}` is bound already", s.span, *place.names.notes(place.names.entries[s.index].value))
-        inner_place = replace(place, names=place.names.with_entry(s.index, Entry("index", index, s.span)))
+        inner_place = replace(place, names=place.names.with_entry(s.index, Entry("index", index, s.span, count)))
     if x.value.kind != "real":
         raise error("E0313", "a repeat works on vectors, and this stream holds symbols", s.span, help="embed(V) turns symbols into vectors")
     over = axis(place.at.split("/", 1)[1], count, "copies")

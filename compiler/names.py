@@ -1,17 +1,23 @@
 """What the names of a file mean: dims and their derivations, lets, shares, blocks; and expressions evaluated against them."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice, product
 
 import sympy as sp
 
 from plait.compiler.layer import Table
-from plait.compiler.sizes import Sizes
+from plait.compiler.sizes import Free, Sizes, evaluate
 from plait.dsl import spec as ast
 from plait.dsl.errors import Note, Span, error
 from plait.dsl.suggest import ALIASES, suggest
+
+LARGEST = 10**60
+RESERVED = {"b": "the batch", "pi": "3.14159…"}
+MOST_TRIPS = 256                                              # of an index that are looked at one by one
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Entry:
     kind: str                                                 # dim, let, index
     value: sp.Expr
     span: Span
+    trips: sp.Expr | None = None                              # of an index: it runs from 0 to trips − 1
 
 
 @dataclass(frozen=True)
@@ -59,22 +66,35 @@ class Names:
     def size(self, e: ast.Expr) -> sp.Expr:
         """A size: a positive integer wherever its dims are known."""
         found = self.number(e)
-        value = self.sizes.value(found)
-        if value is not None and int(value) != value:
-            raise error("E0302", "a size is a whole number", e.span, *self.notes(found), numbers=worked(e, f"{float(value):g}"),
-                        help="choose dims that divide exactly, or ceil(…)")
-        if value is not None and value < 1:
-            raise error("E0303", "a size is at least 1", e.span, *self.notes(found), numbers=worked(e, str(value)))
+        for at, where in self._trips(found):
+            try: value = evaluate(found, at)
+            except Free: continue
+            if value == math.inf: continue                                        # a power of an index that nobody counts to
+            if int(value) != value:
+                raise error("E0302", "a size is a whole number", e.span, *self.notes(found), numbers=worked(e, f"{float(value):g}") + where,
+                            help="choose dims that divide exactly, or ceil(…)")
+            if value < 1: raise error("E0303", "a size is at least 1", e.span, *self.notes(found), numbers=worked(e, str(value)) + where)
         return found
+
+    def _trips(self, e: sp.Expr) -> Iterator[tuple[Mapping[sp.Symbol, int], str]]:
+        """The values of the dims; with an index in the expression, once for each of its first and for its last trip, and in words."""
+        indices = [entry for entry in self.entries.values() if entry.kind == "index" and entry.value in e.free_symbols]
+        ranges = [_looked_at(self.sizes.integer(entry.trips) or 1) for entry in indices]
+        for values in islice(product(*ranges), MOST_TRIPS):
+            said = ", ".join(f"{entry.value} = {v}" for entry, v in zip(indices, values))
+            yield {**self.sizes.bound, **{entry.value: v for entry, v in zip(indices, values)}}, f" where {said}" if said else ""
 
     def number(self, e: ast.Expr) -> sp.Expr:
         """Any real number as an exact expression in the dims."""
         found = self._number(e)
-        try:
-            fine = not found.has(sp.zoo, sp.nan, sp.I, sp.oo, -sp.oo)
-            self.sizes.value(found)
-        except (ArithmeticError, ValueError, TypeError): fine = False             # log of 0, a root of something negative
-        if not fine: raise error("E0303", f"{text(e)} is no number", e.span, *self.notes(found))
+        fine, where = not found.has(sp.zoo, sp.nan, sp.I, sp.oo, -sp.oo), ""
+        for at, where in self._trips(found) if fine else ():
+            try: value = evaluate(found, at)
+            except Free: continue
+            except (ArithmeticError, ValueError, TypeError): fine = False; break  # log of 0, a root of something negative
+            if abs(value) > LARGEST and not where:
+                raise error("E0303", "a number is at most 10^60 here", e.span, *self.notes(found))
+        if not fine: raise error("E0303", f"{text(e)} is no number{where}", e.span, *self.notes(found))
         return found
 
     def _number(self, e: ast.Expr) -> sp.Expr:
@@ -112,7 +132,7 @@ class Names:
         asked = " or ".join(f"`{n}`" + (f" ({v})" if (v := self.sizes.value(self.entries[n].value)) is not None else "") for n in near)
         shown = self.shown()
         raise error("E0401", f"`{name}` is not defined", span, numbers=f"in scope: {shown}" if shown else "",
-                    help=f"{asked}?" if asked else f"dims {{ {name} = … }} defines it")
+                    help=f"{asked}?" if asked else "" if name in RESERVED else f"dims {{ {name} = … }} defines it")
 
 
 ARITHMETIC: dict[str, Callable] = {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,
@@ -121,6 +141,10 @@ FUNCTIONS: dict[str, tuple[int, Callable]] = {
     "sqrt": (1, sp.sqrt), "exp": (1, sp.exp), "log": (1, sp.log), "log2": (1, lambda x: sp.log(x, 2)), "cos": (1, sp.cos),
     "min": (0, sp.Min), "max": (0, sp.Max), "ceil": (1, sp.ceiling), "floor": (1, sp.floor),
 }
+
+
+def _looked_at(trips: int) -> Sequence[int]:
+    return range(trips) if trips < MOST_TRIPS else (*range(MOST_TRIPS - 1), trips - 1)
 
 
 def worked(e: ast.Expr, value: str) -> str:

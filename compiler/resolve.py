@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import sympy as sp
 
-from plait.compiler.names import Entry, Names, text
+from plait.compiler.names import RESERVED, Entry, Names, text
 from plait.compiler.sizes import Free, Sizes, dim, evaluate
 from plait.dsl import spec as ast
 from plait.dsl.errors import LIMIT, Diagnostic, Note, PlaitError, Span, error
-
-RESERVED = ("b",)                                             # the batch
 
 
 def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names | None = None) -> Names:
@@ -28,7 +26,8 @@ def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names
                 first = Note(declared[item.name].span, "first here")
                 found += error("E0406", f"`{item.name}` is bound twice", item.span, first).diagnostics
             elif item.name in RESERVED:
-                found += error("E0406", "`b` is the batch: it cannot be bound", item.span, help="choose another name").diagnostics
+                taken = f"`{item.name}` is {RESERVED[item.name]}: it cannot be bound"
+                found += error("E0406", taken, item.span, help="choose another name").diagnostics
             else: declared[item.name] = item
     for name, item in declared.items(): entries[name] = Entry("dim" if isinstance(item, ast.Dim) else "let", dim(name), place(item))
     base = outer.sizes if outer else Sizes()
@@ -67,7 +66,7 @@ def _bind(names: Names, declared: Mapping[str, ast.Dim | ast.Let]) -> tuple[Name
             item, given = declared[n], waiting.pop(n)
             here = replace(names, sizes=replace(names.sizes, bound=bound, derived=derived), entries=entries)
             try: e = here.size(given) if isinstance(item, ast.Dim) else here.number(given)
-            except PlaitError as wrong: found += wrong.diagnostics; entries.pop(n); continue
+            except PlaitError as wrong: found += wrong.diagnostics; continue                      # what uses it is not wrong for that
             if isinstance(item, ast.Let): entries[n] = Entry("let", e, place(item)); continue
             value = here.sizes.integer(e)
             if value is not None: bound[dim(n)] = value
@@ -87,7 +86,8 @@ def _promise(names: Names, requires) -> tuple[Names, list[Diagnostic]]:
         except PlaitError as wrong: found += wrong.diagnostics; continue
         if verdict is False:
             sides = (names.number(c.left), names.number(c.right)) if isinstance(c, ast.Binary) and c.op in RELATIONS else ()
-            shown = " against ".join(str(names.sizes.value(s)) for s in sides)
+            known = [names.sizes.value(s) for s in sides]
+            shown = "" if None in known else " against ".join(map(str, known))
             found += error("E0304", f"required: {text(c)}", r.span, *names.notes(*sides),
                            numbers=f"{text(c)}: {shown}" if shown else "").diagnostics
     return replace(names, sizes=replace(names.sizes, divides=tuple(divides))), found
@@ -107,9 +107,17 @@ def truth(names: Names, c: ast.Expr) -> bool | None:
             x, y = truth(names, left), truth(names, right)
             return True if True in (x, y) else None if None in (x, y) else False
         case ast.Binary(op, left, right) if op in RELATIONS:
-            try: return RELATIONS[op](*(evaluate(names.number(e), names.sizes.bound) for e in (left, right)))
-            except Free: return None
+            x, y = names.number(left), names.number(right)
+            try: return RELATIONS[op](evaluate(x, names.sizes.bound), evaluate(y, names.sizes.bound))
+            except Free: return _decided(op, sp.expand(names.sizes.resolve(x) - names.sizes.resolve(y)))
     raise error("E0501", f"a condition belongs here, not {text(c)}", c.span, help="require n % c == 0")
+
+
+def _decided(op: str, difference: sp.Expr) -> bool | None:
+    """What holds whatever the free dims are: `n < n`, `n <= 0` (dims are positive)."""
+    if difference.is_zero: return RELATIONS[op](0, 0)
+    if difference.is_positive: return RELATIONS[op](1, 0)
+    return RELATIONS[op](-1, 0) if difference.is_negative else None
 
 
 def divisions(names: Names, c: ast.Expr) -> list[tuple[sp.Expr, sp.Expr]]:

@@ -56,6 +56,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
         x, y = evaluate(args[0], at), evaluate(args[1], at)
         # nobody counts as far as a power of that many bits
         if isinstance(y, int) and not -MOST_BITS <= y <= MOST_BITS and not -1 <= x <= 1: return math.inf if y > 0 else 0
+        if isinstance(x, int) and isinstance(y, int) and y > 0 and x.bit_length() * y > MOST_BITS: return math.inf if x > 0 else math.nan
         if isinstance(y, int): return _whole(Fraction(x) ** y if isinstance(x, int) else x ** y)
         root = math.isqrt(x) if isinstance(x, int) and x >= 0 and y == Fraction(1, 2) else None
         return root if root is not None and root * root == x else float(x) ** float(y)

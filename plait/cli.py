@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json as js
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from plait.dsl.errors import PlaitError, render, render_all
+
+MOST_SWEPT = 1000                                             # combinations of a sweep
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="plait: a compiler for sequence models. A text file becomes a derived cost table and a trained model.")
@@ -130,9 +133,13 @@ def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
     """One table, of every combination of the values that `--set` lists."""
     from plait import files
     from plait.api import Spec
+    from plait.dsl.errors import error
     from plait.dsl.parser import parse
     sets = files.overrides(settings)
     varied = tuple(o.path[-1] for o in sets if len(o.values) > 1)
+    count = math.prod(len(o.values) for o in sets)
+    if count > MOST_SWEPT:
+        raise error("E0505", f"these lists have {count:,} combinations: a table has at most {MOST_SWEPT:,}", help="--set n=1Ki,4Ki,16Ki")
     original = parse(files.read(file), str(file))
     settled = [tuple(replace(o, values=(v,)) for o, v in zip(sets, values)) for values in product(*(o.values for o in sets))]
     tables = [Spec(file, files.resolved(original, given, file.parent)).table(by, model) for given in settled]

@@ -18,8 +18,9 @@ def read(path: str | Path, span: Span | None = None) -> str:
     p = Path(path)
     try:
         if p.is_dir(): raise error("E0105", f"{path} is a directory, not a spec", span, help=_inside(p))
-        if p.stat().st_size > LARGEST: raise error("E0106", f"{path} has {p.stat().st_size:,} bytes: a spec has at most {LARGEST:,}", span)
-        return p.read_bytes().decode("utf-8")
+        with p.open("rb") as file: content = file.read(LARGEST + 1)               # a device may have no end
+        if len(content) > LARGEST: raise error("E0106", f"{path} is too long: a spec has at most {LARGEST:,} bytes", span)
+        return content.decode("utf-8")
     except FileNotFoundError: raise error("E0105", f"there is no file {path}", span, help=_near(p)) from None
     except PermissionError: raise error("E0105", f"{path} may not be read: permission denied", span) from None
     except UnicodeDecodeError as why: raise error("E0105", f"{path} is not a text: byte {why.start} is not UTF-8", span) from None

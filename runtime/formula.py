@@ -155,6 +155,7 @@ def _cosine_faults(e: Call) -> Iterator[Diagnostic]:
         if name not in COSINE: yield Diagnostic("E0635", _no_argument(a), a.name_span or a.span, help=help)
         elif name in given: yield Diagnostic("E0635", f"`{name}` is given twice", a.span, help=help)
         given.add(name or "")
+        if isinstance(a.value, Unary): yield Diagnostic("E0635", f"`{name}` of a cosine is at least 0", a.value.span, help=help)
     missing = [f"`{name}`" for name in COSINE if name not in given]
     if missing: yield Diagnostic("E0635", f"`cosine` needs {' and '.join(missing)}", e.span, help=help)
 

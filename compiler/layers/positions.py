@@ -6,7 +6,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder, Init
 from plait.compiler.graph import Value
-from plait.compiler.layer import Mistake, Pair, Size, Stream, divided, feature, layer, sequence
+from plait.compiler.layer import Mistake, Pair, Size, Stream, feature, layer, sequence
 
 BASE = sp.Integer(10000)
 
@@ -25,11 +25,21 @@ def positions(b: Builder, x: Stream, kind: Literal["sinusoidal", "learned", "axi
     rows, by default n as the file has it. axial: a row and a column vector of a grid side by side (Reformer, section 4).
     rotary: nothing is added; every attention that follows turns its queries and keys by their position (Su et al. 2021)."""
     feature(x.value), sequence(x.value)
+    _only(kind, learned={"max": max}, axial={"grid": grid, "widths": widths})
     if kind == "rotary": return Stream(x.value, x.mask, BASE)
     if kind == "sinusoidal": table = _sinusoidal(b, x.value)
     elif kind == "learned": table = _learned(b, x.value, max)
     else: table = _axial(b, x.value, grid, widths)
     return x.to(b.add(x.value, table))
+
+
+def _only(kind: str, **belongs: dict[str, object]) -> None:
+    """An argument of one kind of positions says nothing to another."""
+    for owner, arguments in belongs.items():
+        for name, value in arguments.items():
+            if value is not None and owner != kind:
+                raise Mistake("E0504", f"`{name}` is an argument of {owner} positions, and these are {kind}", name,
+                              help=f"positions({owner}, …), or leave `{name}` out")
 
 
 def angles(b: Builder, n, half) -> Value:
@@ -38,9 +48,19 @@ def angles(b: Builder, n, half) -> Value:
     return b.mul(b.position(n), rate)
 
 
+def halved(b: Builder, width: sp.Expr, argument: str, message: str) -> sp.Expr:
+    """width / 2; a Mistake where that is known not to be whole."""
+    w = b.sizes.integer(width)
+    if w is not None and w % 2:
+        name = str(width) if width.is_Symbol else "" if argument == "kind" else argument
+        even = f"{name} = {f'{w - 1} or ' if w > 1 else ''}{w + 1}" if name else ""
+        raise Mistake("E0301", message, argument, (width,), f"{'' if width.is_number else f'{width} = '}{w} leaves 1 when halved", even)
+    return width / 2
+
+
 def _sinusoidal(b: Builder, x: Value) -> Value:
     d = feature(x)
-    half = axis("half", divided(b, d.size, 2, "kind", "sinusoidal positions come in pairs of sine and cosine: the width is even"))
+    half = axis("half", halved(b, d.size, "kind", "sinusoidal positions come in pairs of sine and cosine: the width is even"))
     one, pair = axis("pair", 1), axis("pair", 2)
     turn = angles(b, sequence(x), half)
     sides = [b.broadcast(b.map(fn, turn), *turn.axes, one) for fn in ("sin", "cos")]
@@ -91,7 +111,7 @@ def _axial(b: Builder, x: Value, grid, widths) -> Value:
 def rotated(b: Builder, x: Value, base: sp.Expr, along: str = "k") -> Value:
     """Queries or keys [b, n, h, k] turned by their position: pairs (j, j + k/2) by position · base^(−2j/k)."""
     k = x.axis(along)
-    half = axis(along, divided(b, k.size, 2, "head_width", "rotary positions turn pairs of features: the width of a head is even"))
+    half = axis(along, halved(b, k.size, "head_width", "rotary positions turn pairs of features: the width of a head is even"))
     turn = angles(b, sequence(x), half)
     cos, sin = b.map("cos", turn), b.map("sin", turn)
     p, q = b.slice(x, along, 0, half.size), b.slice(x, along, half.size, half.size)

@@ -197,6 +197,25 @@ def test_a_batch_that_memory_cannot_hold(tmp_path):
     assert "batch" in out and not (tmp_path / "run").exists()
 
 
+def test_a_file_without_end():
+    """A device is read no further than the longest spec."""
+    refused("check", "/dev/zero", words="at most 1,048,576 bytes")
+    refused("fmt", "/dev/zero", words="at most 1,048,576 bytes")
+
+
+def test_a_sweep_has_an_end():
+    lists = [a for d in "ndkr" for a in ("--set", f"{d}=" + ",".join(map(str, range(2, 12))))]
+    refused("table", TABLE1, *lists, words="10,000 combinations")
+
+
+def test_wrong_options_end_with_1(monkeypatch, capsys):
+    from plait.cli import main
+    for args in (["table", "--foo", "x"], ["tabel"], ["sample", "x", "--seed", str(2**64)], ["table", str(TABLE1), "--columns", ""]):
+        monkeypatch.setattr(sys, "argv", ["plait", *args])
+        with pytest.raises(SystemExit) as stop: main()
+        assert stop.value.code == 1 and "rror" in capsys.readouterr().err
+
+
 def test_an_override_of_no_name(tmp_path):
     out = refused("table", TABLE1, "--set", "d_model=512", words="d_model")
     assert "d=512" in out and "^" in out
