@@ -71,4 +71,5 @@ CODES: dict[str, str] = {
     "E0638": "a free dim that training needs",
     "E0999": "a mistake of plait itself",
     "W0401": "a model that can see what it is to predict",
+    "W0402": "a stream that nothing reads",
 }

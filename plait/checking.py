@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from plait.compiler.causality import leaks
 from plait.compiler.expand import File, expand
+from plait.compiler.unused import unused
 from plait.dsl.errors import LIMIT, Diagnostic, PlaitError
 
 
@@ -13,6 +14,11 @@ class Checked:
     """What holds of a spec: its models with their parameters, and the warnings."""
     models: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
+
+
+def meant(file: File, model: str) -> list[Diagnostic]:
+    """What a model says that its author can hardly mean."""
+    return [*leaks(file, model), *unused(file, model)]
 
 
 def check(file: File) -> Checked:
@@ -24,7 +30,7 @@ def check(file: File) -> Checked:
         try:
             expand(file, name, loss=True)
             recipe(file.spec, name, file.values(name))
-            warnings += leaks(file, name)
+            warnings += meant(file, name)
         except PlaitError as e: wrong += [d for d in e.diagnostics if d not in wrong]
     if wrong: raise PlaitError(*wrong[:LIMIT])
     return Checked(tuple(file.models), tuple(warnings))

@@ -180,10 +180,10 @@ def train(file: File, model: Model = None, set: Settings = None, device: Device 
           out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False) -> None:
     """Train a model by the train block of its spec."""
     from plait import files
-    from plait.compiler.causality import leaks
+    from plait.checking import meant
     settings = files.single(files.overrides(set))
     spec = files.opened(file, settings)                       # mistakes and warnings are told before torch is loaded
-    for d in (d for m in spec.models if model in (None, m) for d in leaks(spec, m)): _warn(render(d, color=sys.stderr.isatty()))
+    for d in (d for m in spec.models if model in (None, m) for d in meant(spec, m)): _warn(render(d, color=sys.stderr.isatty()))
     from plait.training import start
     _told(start(file, model, settings, device, steps, out, not eager, _console()))
 

@@ -27,7 +27,9 @@ def pretty(e: sp.Expr) -> str:
     if isinstance(e, sp.Mul): return _product(e)
     if isinstance(e, sp.Pow):
         if e.exp == sp.Rational(1, 2): return f"√{_grouped(e.base)}"
-        if e.exp.is_Integer and e.exp > 0: return _grouped(e.base) + str(e.exp).translate(SUPERSCRIPT)
+        if e.exp.is_Integer and e.exp > 0:
+            base = f"({pretty(e.base)})" if isinstance(e.base, sp.log) else _grouped(e.base)
+            return base + str(e.exp).translate(SUPERSCRIPT)
         if e.exp.is_number and e.exp < 0: return f"1/{_grouped(1 / e)}"
         return f"{_grouped(e.base)}^{_grouped(e.exp)}"
     if isinstance(e, CeilLog2): return f"⌈log₂ {_grouped(e.args[0])}⌉"
@@ -92,7 +94,7 @@ class Table:
         if r.copies is not None and r.copies != 1: label += f" ×{pretty(r.copies)}"
         out = ["  " * indent + label, *(whole(r.sizes.value(sp.Symbol(d, integer=True, positive=True))) for d in self.varied)]
         for c in self.columns: out += CELLS[c](r)
-        return [*out, note(r)]
+        return [*out, note(r) if "path" in self.columns else ""]
 
     def __str__(self) -> str:
         headings, cells = self.grid()
@@ -137,7 +139,8 @@ def cost(e: sp.Expr | None, sizes: Sizes) -> list[str]:
     value = whole(sizes.value(e))
     if not e.free_symbols: return ["", value] if e != 0 else ["", "0"]
     shown = pretty(e)
-    return [shown if len(shown) <= LONGEST else f"O({pretty(order(e))})", value]
+    growth = f"O({pretty(order(e))})" if len(shown) > LONGEST else ""
+    return [growth if growth and len(growth) < len(shown) else shown, value]
 
 
 def path(r: Row) -> list[str]:

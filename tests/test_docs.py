@@ -1,6 +1,7 @@
 """What the documents say is run: every spec in them is checked, every command with an output gives that output, the examples work."""
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -57,9 +58,13 @@ def ran(page: str, line: str, at: Path, monkeypatch) -> str:
 
 @pytest.mark.parametrize(("page", "text"), blocks("console"))
 def test_outputs(page: str, text: str, tmp_path, monkeypatch):
-    """`$ command`, then what it prints, to the letter."""
+    """`$ command`, then what it prints, to the letter. PLAIT_RECORD writes it into the page, to be read before it is kept."""
     command, output = text.removeprefix("$ ").split("\n", 1)
-    assert ran(page, command, tmp_path, monkeypatch).rstrip() == output.rstrip()
+    found = ran(page, command, tmp_path, monkeypatch).rstrip()
+    if os.environ.get("PLAIT_RECORD"):
+        now = (ROOT / page).read_text(encoding="utf-8")
+        (ROOT / page).write_text(now.replace(text, f"$ {command}\n{found}\n"), encoding="utf-8")
+    else: assert found == output.rstrip()
 
 
 LINES = [pytest.param(page, line, id=line.split("#")[0].strip()) for page, text in PAGES.items()

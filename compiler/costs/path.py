@@ -223,6 +223,7 @@ def _filled(s: Solved, n: int) -> tuple[int, int] | None:
     numbers = [e for x in sides for a in x for e in (a.cost, a.reach, *(e for pack in a.packs for e in pack))]
     if not all(isinstance(e, sp.Integer) or e == sp.oo for e in numbers): return None
     per = min(forms.bounds(x) for x in sides)
+    if per == 0: return None
     count = 1 if per == sp.oo else max(1, -(-(n - 1) // int(per)))
     found = [forms.filled(forms.power(x, count), n - 1) for x in sides]
     return None if None in found else (count, max(v for v in found if v is not None))

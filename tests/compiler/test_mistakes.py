@@ -3,6 +3,7 @@ import pytest
 
 from plait.compiler.causality import leaks
 from plait.compiler.expand import expand, open_file
+from plait.compiler.unused import unused
 from plait.dsl.errors import PlaitError, render_all
 from plait.dsl.parser import parse
 
@@ -127,6 +128,12 @@ model m {{
 }}
 train m {{ data = text("f"); loss = cross_entropy(logits, {target}); batch = 1 sequences; lr = 1; stop = 1 steps }}
 """
+
+
+def test_a_stream_that_nothing_reads():
+    text = spec("linear(d)").replace("  output y", "  z = y { linear(f) }\n  w = y { linear(f) }\n  output w: [n, f]\n  output y")
+    d, = unused(open_file(parse(text, "test.plait")), "m")
+    assert (d.code, marked(d)) == ("W0402", "z = y { linear(f) }")
 
 
 @pytest.mark.parametrize("causal, shift, target, leak", [
