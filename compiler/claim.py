@@ -36,3 +36,9 @@ def choose(region: Region, target: Target, forced: Mapping[str, str]) -> str:
     here = [k for k in KERNELS if k.region == region.name]
     if want != "auto" and want not in {k.name for k in here}: raise KeyError(f"no kernel {want} for region {region.name}")
     return next((k.name for k in here if want in ("auto", k.name) and k.available(region, target)), "")
+
+
+def unclaimed(graph: Graph) -> Graph:
+    """The same graph with every region run by its body, which for a claimed region of a joint graph is what its kernel computes."""
+    graph = graph.map_bodies(unclaimed)
+    return replace(graph, nodes=tuple(replace(n, op=replace(n.op, kernel="")) if isinstance(n.op, Region) else n for n in graph.nodes))

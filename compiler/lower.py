@@ -96,12 +96,17 @@ class Lowering:
         for s in extra:
             self.dims.at[s] = node = self.placeholder(f"size_{s}", ())
             node.meta["symbol"] = str(s)
-        whole = [v for v in graph.ins if not nested(v)]
+        self.indices = {n.op.index for n in graph.walk() if isinstance(n.op, Loop) and n.op.index is not None}
+        whole = [v for v in graph.ins if not self.apart(v)]
         real = [v for v in whole if v.kind in ("real", "param")]
         self.like = self.env[(real or whole)[0]] if whole else None
         for s in sorted(free(graph, self.sizes) - set(extra), key=str):
-            found = measurable(graph.ins, s, lambda v: not nested(v))
+            found = measurable(graph.ins, s, lambda v: not self.apart(v))
             if found is not None: self.dims.measure(s, self.env[found[0]], *found[1:])               # type: ignore[arg-type]
+
+    def apart(self, v: Value) -> bool:
+        """Is it a tuple with an entry a trip: a parameter of copies, or a stack of what differs in shape from trip to trip?"""
+        return nested(v) or any(a.size.free_symbols & self.indices for a in v.axes)
 
     def placeholder(self, name: str, axes: tuple[Axis, ...]) -> fx.Node:
         node = self.fx.placeholder(re.sub(r"\W", "_", name))
@@ -273,13 +278,13 @@ class Lowering:
         operands = []
         for k, (x, v, inner) in enumerate(zip(args, n.ins, ins)):
             layout = ((op.axis,) if c <= k < c + s else ()) + inner.axes
-            if not nested(v): x = self.align(self.whole(x), v.axes, layout)
+            if not self.apart(v): x = self.align(self.whole(x), v.axes, layout)
             elif [p.name for p in v.axes] != [p.name for p in layout]: raise NotImplementedError(f"{v} is handed over as {layout}")
             operands.append(x)
         loose = self.loose(op)
         trips = self.dims(op.axis.size)
         name = f"loop{sum(1 for _ in self.root.children())}"
-        self.root.add_module(name, self.trips(op, loose))
+        self.root.add_module(name, self.trips(n, loose))
         node = self.described(self.fx.call_module(name, (trips, *operands, *(self.dims.at[x] for x in loose))))
         node.meta["opaque"] = True
         return [self.call(operator.getitem, node, k) for k in range(len(n.outs))]
@@ -287,10 +292,12 @@ class Lowering:
     def loose(self, op: Loop) -> tuple[sp.Symbol, ...]:
         """Dims without a value that the body cannot read from its operands' shapes: they are handed over."""
         found = free(op.body, self.sizes) - ({op.index} if op.index is not None else set())
-        return tuple(sorted((x for x in found if measurable(op.body.ins, x, lambda v: not nested(v)) is None), key=str))
+        return tuple(sorted((x for x in found if measurable(op.body.ins, x, lambda v: not self.apart(v)) is None), key=str))
 
-    def trips(self, op: Loop, loose: tuple[sp.Symbol, ...]) -> nn.Module:
+    def trips(self, n: Node, loose: tuple[sp.Symbol, ...]) -> nn.Module:
         """The module of a loop: one lowered body, or one a trip where the body reads the trip's number."""
+        op = n.op
+        assert isinstance(op, Loop)
         each = op.index is not None and op.index in free(op.body, replace(self.sizes, bound={}))
         count = self.sizes.integer(op.axis.size)
         if each and count is None: raise NotImplementedError(f"{op.axis} copies that differ, and no number of them")
@@ -306,4 +313,4 @@ class Lowering:
                     for t in numbers]
             return Inverse(op, steps, made)
         bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
-        return Trips(op, bodies, warm_state=op.axis.role == "sequence")
+        return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]))

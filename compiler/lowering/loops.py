@@ -14,14 +14,15 @@ class Trips(nn.Module):
 
     bodies: one for all trips, or one a trip where the body reads the trip's number. Called with the number of trips and the
     operands of the loop: states, what is sliced (a tensor with the loop's axis in front, or a tuple with an entry a trip), then
-    what is the same every trip. Gives the states after the last trip, then the values of all trips, stacked in front."""
+    what is the same every trip. Gives the states after the last trip, then the values of all trips, stacked in front; `apart`: which of
+    these stay tuples."""
 
-    def __init__(self, op: Loop, bodies: list[nn.Module], warm_state: bool):
+    def __init__(self, op: Loop, bodies: list[nn.Module], warm_state: bool, apart: tuple[bool, ...] = ()):
         super().__init__()
         self.bodies = nn.ModuleList(bodies)
         self.carried, self.sliced, self.reverse = op.carried, op.sliced, op.reverse
         self.recompute = op.keep == "recompute"
-        self.warm_state = warm_state
+        self.warm_state, self.apart = warm_state, apart
 
     def run(self, trip: int, *operands):
         body = self.bodies[trip if len(self.bodies) > 1 else 0]
@@ -39,7 +40,9 @@ class Trips(nn.Module):
             state = outs[:c]
             stacks.append(outs[c:])
         if self.reverse: stacks.reverse()
-        return (*state, *(torch.stack(column) for column in zip(*stacks)))
+        columns = zip(*stacks)
+        if any(self.apart): return (*state, *(tuple(c) if apart else torch.stack(c) for c, apart in zip(columns, self.apart)))
+        return (*state, *(torch.stack(column) for column in columns))
 
 
 def _wanting(x: Tensor) -> Tensor:

@@ -1,0 +1,55 @@
+"""The costs of a training step: the ordinary folds over the joint graph. No cost has a rule for backward."""
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sympy as sp
+
+from plait.compiler.axis import BATCH_SIZE
+from plait.compiler.costs.depth import Weigh, chain, tree, unit
+from plait.compiler.costs.maxplus import NEVER, NOW, latest, written
+from plait.compiler.costs.order import added, over_trips
+from plait.compiler.costs.work import LEDGERS, once, visits
+from plait.compiler.graph import Graph
+
+if TYPE_CHECKING:
+    from plait.compiler.derive import Joint
+
+PHASES = ("forward", "recompute", "backward")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Of one sequence. work: phase → ledger → count; unit, tree: the depth of forward and backward together."""
+    work: dict[str, dict[str, sp.Expr]]
+    unit: sp.Expr
+    tree: sp.Expr
+
+
+def training(joint: Joint) -> Training:
+    """The costs of one sequence's forward, recompute and backward, exact, in the dims.
+
+    What does not depend on the batch, the gradient of a norm's parameters beyond its sum say, is counted once."""
+    return Training(by_phase(joint.graph), depth(joint, unit), depth(joint, tree))
+
+
+def by_phase(graph: Graph, batch=1) -> dict[str, dict[str, sp.Expr]]:
+    """phase → ledger → exact count, for a batch of so many sequences."""
+    terms: dict[tuple[str, str], list[sp.Expr]] = defaultdict(list)
+    for n, loops in visits(graph):
+        ledger, count = once(n)
+        terms[n.phase, ledger].append(over_trips(count, loops).xreplace({BATCH_SIZE: sp.sympify(batch)}))
+    return {p: {ledger: added(terms[p, ledger]) for ledger in LEDGERS} for p in PHASES}
+
+
+def depth(joint: Joint, weigh: Weigh = unit) -> sp.Expr:
+    """The longest chain of forward and backward: the gradient of an output starts when the forward is through."""
+    graph = joint.graph
+    before = {v: NEVER if v.kind == "index" and not v.axes else NOW for v in graph.ins}
+    forward = joint.forward
+    end = latest([NOW, *chain(forward, [before[v] for v in forward.ins], weigh)])
+    entry = before | {v: end for v in joint.seeds.values()}
+    found = written(latest([end, *chain(graph, [entry[v] for v in graph.ins], weigh)]))
+    return added([found]) if found.has(sp.Sum) else found
