@@ -1,4 +1,4 @@
-"""Softmax, the norms, convolution and cross entropy, as torch's own calls keep and differentiate them."""
+"""Softmax, layer norm, convolution and cross entropy, as torch's own calls keep and differentiate them."""
 from __future__ import annotations
 
 import sympy as sp
@@ -17,7 +17,7 @@ def softmax_back(b: Scope, call: Call) -> Gradients:
     return [b.sub(pg, b.mul(call.outs[0], b.sum(pg, str(call.region.arg("over")))))]
 
 
-# -- norms: the input and the statistics of each row -------------------------------------------------------------------------
+# -- layer norm: the input and the statistics of each row -------------------------------------------------------------------------
 def layer_norm(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
     x, scale, *shift = ins
     d = x.axis(str(op.arg("over")))
@@ -29,35 +29,19 @@ def layer_norm(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
 
 
 def layer_norm_back(b: Scope, call: Call) -> Gradients:
-    mean, inverse = call.outs[1:]
-    return _norm_back(b, call, b.mul(b.sub(call.ins[0], mean), inverse), inverse, centred=True)
-
-
-def rms_norm(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    x, scale = ins
-    d = x.axis(str(op.arg("over")))
-    inverse = b.map("rsqrt", b.add(b.div(b.sum(b.mul(x, x), d.name, name="mean square"), d.size), op.arg("eps")))
-    return [b.mul(b.mul(x, inverse), scale), inverse]
-
-
-def rms_norm_back(b: Scope, call: Call) -> Gradients:
-    inverse = call.outs[1]
-    return _norm_back(b, call, b.mul(call.ins[0], inverse), inverse, centred=False)
-
-
-def _norm_back(b: Scope, call: Call, hat: Value, inverse: Value, centred: bool) -> Gradients:
-    """hat: the normalised rows. dx = (ĝ − mean(ĝ) − hat · mean(ĝ ⊙ hat)) / σ with ĝ = g ⊙ scale."""
-    x, scale, g = call.ins[0], call.ins[1], call.g
+    """dx = (ĝ − mean(ĝ) − hat · mean(ĝ ⊙ hat)) / σ with ĝ = g ⊙ scale and hat the normalised rows."""
+    x, scale, *_ = call.ins
+    _, mean, inverse = call.outs
     d = x.axis(str(call.region.arg("over")))
     rows = [a for a in x.names if a != d.name]
+    hat = b.mul(b.sub(x, mean), inverse)
     dx = None
     if call.need[0]:
-        gh = b.mul(g, scale)
-        along = b.div(b.sum(b.mul(gh, hat), d.name), d.size)
-        level = b.sub(gh, b.div(b.sum(gh, d.name), d.size)) if centred else gh
-        dx = b.mul(b.sub(level, b.mul(hat, along)), inverse)
-    found = [dx, b.sum(b.mul(g, hat), *rows) if call.need[1] else None]
-    return found + ([b.sum(g, *rows) if call.need[2] else None] if len(call.ins) > 2 else [])
+        g = b.mul(call.g, scale)
+        along, level = (b.div(b.sum(t, d.name), d.size) for t in (b.mul(g, hat), g))
+        dx = b.mul(b.sub(b.sub(g, level), b.mul(hat, along)), inverse)
+    found = [dx, b.sum(b.mul(call.g, hat), *rows) if call.need[1] else None]
+    return found + [b.sum(call.g, *rows) if needed else None for needed in call.need[2:]]
 
 
 # -- convolution: the padded input, not its neighbourhoods ---------------------------------------------------------------------

@@ -15,19 +15,20 @@ from plait.compiler.prims import Gather, Region, Sort, Split
 
 
 def lsh(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse."""
+    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse, and the output as the
+    kernel lays it out."""
     env = dict(zip(op.body.ins, ins))
     record(b, op.body.nodes, env, set())
     total = env[called(op, "sum over rounds").outs[0]]
     top = env[called(op, "max over rounds").outs[0]]
     lse = b.where(b.map("eq", total, 0), sp.oo, b.add(top, b.map("log", total)))
     y = env[op.body.outs[0]]
-    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op))]
+    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op)), b.copied(y)]
 
 
 def lsh_back(b: Scope, call: Call) -> Gradients:
     op = call.region
-    out, lse, *kept = call.outs
+    _, lse, *kept, out = call.outs
     scores, values = called(op, "max").ins[0], called(op, "weighted sum").ins[1]
     order = dict(zip(orders(op), kept))
     again = call.again(b, [scores, values], order, order)

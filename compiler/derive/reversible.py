@@ -82,7 +82,10 @@ def part_back(b: Scope, c: Coupling, here: dict[Value, Value], active: set[Value
         return pullback(b, tape, {here[c.added]: g})
     with b.during("recompute"): tape = record(b, nodes[:-1], here, active, choices)
     with b.during("backward"):
-        for n in reversed(tail): g, = adjoint(b, n, n.ins, n.outs[0], g, (True,))                  # type: ignore[misc]
+        for n in reversed(tail):
+            down, = adjoint(b, n, n.ins, n.outs[0], g, (True,))
+            assert down is not None
+            g = down
     ins = tuple(here[v] for v in last.ins)
     need = [v in active for v in ins]
     found, made = at_once(b, last, ins, need, [g])

@@ -77,6 +77,10 @@ class Scope(Builder):
         try: yield
         finally: self.phase = before
 
+    def copied(self, x: Value) -> Value:
+        """The same numbers in a storage of their own: movement."""
+        return self.pad(x, x.names[-1], 0, 0)
+
     def zeros(self, axes) -> Value:
         return self.emit(Broadcast(tuple(axes)), self.const(0))
 

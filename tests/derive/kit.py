@@ -33,14 +33,14 @@ def shape(v: Value, sizes: Sizes) -> list[int]:
 
 
 def operands(graph: Graph, sizes: Sizes, symbols: int = 2, seed: int = 0) -> list[Tensor]:
-    """Random inputs: reals that need a gradient, symbols below `symbols`, a mask of prefixes, a key."""
+    """Random inputs: reals that need a gradient, symbols below `symbols`, a mask of prefixes (some empty), a key."""
     g = torch.Generator().manual_seed(seed)
     made = []
     for v in graph.ins:
         size = shape(v, sizes)
         if v.kind in ("real", "param"): made.append((0.6 * torch.randn(size, generator=g, dtype=torch.float64)).requires_grad_())
         elif v.kind == "mask":
-            lengths = torch.randint(1, size[-1] + 1, [*size[:-1], 1], generator=g)
+            lengths = torch.randint(size[-1] + 1, [*size[:-1], 1], generator=g)
             made.append(torch.arange(size[-1]) < lengths)
         else: made.append(torch.randint(symbols if v.axes else 2**40, size, generator=g))
     return made
