@@ -33,7 +33,7 @@ def resolve(groups, written: Mapping[sp.Symbol, int] | None = None, outer: Names
     base = outer.sizes if outer else Sizes()
     hidden = {dim(n) for n in declared}
     sizes = Sizes({k: v for k, v in base.bound.items() if k not in hidden}, {k: v for k, v in base.derived.items() if k not in hidden},
-                  base.divides, written or base.written)
+                  base.divides, written or base.written, base.required)
     names = Names(entries, sizes, outer.shares if outer else {}, outer.blocks if outer else {})
     names, wrong = _bind(names, declared)
     names, broken = _promise(names, requires) if not (found or wrong) else (names, [])
@@ -76,12 +76,13 @@ def _bind(names: Names, declared: Mapping[str, ast.Dim | ast.Let]) -> tuple[Name
 
 def _promise(names: Names, requires) -> tuple[Names, list[Diagnostic]]:
     """Check what is required as far as it is known, and keep what it promises about divisibility."""
-    divides = list(names.sizes.divides)
+    divides, required = list(names.sizes.divides), list(names.sizes.required)
     found: list[Diagnostic] = []
     for r in requires:
         c = r.condition
         try:
             for a, m in divisions(names, c): divides.append((a, m))
+            required.append(statement(names, c))
             verdict = truth(names, c)
         except PlaitError as wrong: found += wrong.diagnostics; continue
         if verdict is False:
@@ -90,7 +91,19 @@ def _promise(names: Names, requires) -> tuple[Names, list[Diagnostic]]:
             shown = "" if None in known else " against ".join(map(str, known))
             found += error("E0304", f"required: {text(c)}", r.span, *names.notes(*sides),
                            numbers=f"{text(c)}: {shown}" if shown else "").diagnostics
-    return replace(names, sizes=replace(names.sizes, divides=tuple(divides))), found
+    return replace(names, sizes=replace(names.sizes, divides=tuple(divides), required=tuple(required))), found
+
+
+SYMPY: dict[str, type[sp.Basic]] = {"==": sp.Eq, "!=": sp.Ne, "<": sp.Lt, "<=": sp.Le, ">": sp.Gt, ">=": sp.Ge}
+
+
+def statement(names: Names, c: ast.Expr) -> sp.Basic:
+    """A condition as sympy has it, in the dims."""
+    match c:
+        case ast.Binary("and", left, right): return sp.And(statement(names, left), statement(names, right), evaluate=False)
+        case ast.Binary("or", left, right): return sp.Or(statement(names, left), statement(names, right), evaluate=False)
+        case ast.Binary(op, left, right) if op in SYMPY: return SYMPY[op](names.number(left), names.number(right), evaluate=False)
+    raise error("E0501", f"a condition belongs here, not {text(c)}", c.span, help="require n % c == 0")
 
 
 RELATIONS = {"==": lambda x, y: x == y, "!=": lambda x, y: x != y, "<": lambda x, y: x < y, "<=": lambda x, y: x <= y,

@@ -148,11 +148,12 @@ def ceil_log2(x) -> sp.Expr:
 @dataclass(frozen=True)
 class Sizes:
     """bound: dim → value; derived: dim → expression in other dims; divides: pairs (a, c) of `require a % c == 0`;
-    written: the value that the file gives a dim before overrides."""
+    required: all that is required, as conditions; written: the value that the file gives a dim before overrides."""
     bound: Mapping[sp.Symbol, int] = field(default_factory=dict)
     derived: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
     divides: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
     written: Mapping[sp.Symbol, int] = field(default_factory=dict)
+    required: tuple[sp.Basic, ...] = ()
 
     def value(self, e) -> Numeric | None:
         """The exact value, or None while a dim in it is free."""
@@ -186,9 +187,8 @@ class Sizes:
         """Is x / y an integer whatever the free dims are: by a promise (`require`), or by its form?"""
         x, y = sp.sympify(x), sp.sympify(y)
         p, q = self.resolve(x), self.resolve(y)
-        if any(sp.expand(self.resolve(a) - p) == 0 and sp.expand(self.resolve(c) - q) == 0 for a, c in self.divides): return True
-        q = sp.together(p / q)
-        return sp.fraction(q)[1] == 1 and bool(q.is_integer)
+        if any(_integer(p / self.resolve(a)) and _integer(self.resolve(c) / q) for a, c in self.divides): return True
+        return _integer(p / q)
 
     def quotient(self, x, y) -> sp.Expr:
         """⌈x / y⌉, written x / y where that is known to be whole."""
@@ -203,6 +203,13 @@ class Sizes:
                                             if name.name not in values else {name: bound[name]}))
             except Free: pass
         return replace(self, bound=bound)
+
+
+@lru_cache(4096)
+def _integer(e: sp.Expr) -> bool:
+    """A whole number by its form: 4·d, but not d/4."""
+    e = sp.together(sp.expand(e))
+    return bool(e.is_integer) and sp.fraction(e)[1] == 1
 
 
 @lru_cache(4096)

@@ -147,6 +147,19 @@ def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
 
 
 @command
+def solve(file: File, condition: Annotated[str, typer.Argument(metavar="CONDITION", help="work(a) < work(b), peak(m) <= 16GiB, …")],
+          unknown: Annotated[str, typer.Option("--for", metavar="DIM", help="the dim to solve for, or b: the batch")],
+          set: Settings = None, batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in a batch")] = 1,
+          json: Json = False) -> None:
+    """Find where two costs cross, or how far a limit reaches."""
+    from plait.answers import as_json, told
+    from plait.compiler.solve import solve as solved
+    from plait.dsl.parser import parse_expression
+    found = solved(_opened(file, set).spec, parse_expression(condition, "condition"), unknown, batch)
+    typer.echo(js.dumps(as_json(found, str(file)), indent=1) if json else told(found))
+
+
+@command
 def graph(file: File, model: Model = None, set: Settings = None) -> None:
     """Print the graph of primitives that a model expands into."""
     from plait.api import Spec
