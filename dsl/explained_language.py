@@ -80,9 +80,9 @@ LANGUAGE: dict[str, Entry] = {
         "the help names the nearest.",
         chain("attention(heads = 5)"), chain("attention(heads = 4)")),
     "E0302": (
-        "Division of sizes is exact, since a size counts elements: choose sizes that divide, or say `floor(d / 3)` or `ceil(d / 3)`. Two "
-        "sizes that must be equal are equal: the widths of axial positions add up to the stream's, a shared table is as wide as the "
-        "stream. And `--set V=300` must keep within the bound that the file gives, `V <= 256`.",
+        "Division of sizes is exact, since a size counts elements: choose sizes that divide, or say `floor(d / 3)` or `ceil(d / 3)`. "
+        "Widths that meet are equal: the widths of axial positions add up to the stream's, a shared table is as wide as the stream. And "
+        "`--set V=300` must keep within the bound that the file gives, `V <= 256`.",
         file("dims { d = 32; w = d / 3 }"), file("dims { d = 32; w = d / 4 }")),
     "E0303": (
         "A size counts something that is there, so it is at least 1, for every value of a `repeat` index too. A table of positions has a "
