@@ -46,7 +46,7 @@ class Init:
 
 
 @dataclass
-class _Shared:
+class Shared:
     """What all scopes of one graph have in common."""
     sizes: Sizes
     inits: dict[str, Init] = field(default_factory=dict)       # parameter name → how it starts
@@ -56,6 +56,7 @@ class _Shared:
     prefix: tuple[str, ...] = ()                               # sub-names of the layer being expanded
     count: int = 0
     keys: int = 0
+    limits: list[tuple[sp.Expr, sp.Expr, str]] = field(default_factory=list)   # what a free dim may not outgrow, and why
     pins: dict[str, int] = field(default_factory=dict)         # arguments of this layer that follow the file, not an override
 
 
@@ -64,7 +65,7 @@ class Builder:
 
     def __init__(self, sizes: Sizes | None = None, parent: Builder | None = None, loop: Axis | None = None,
                  own_params: bool = False, closed: bool = False):
-        self.shared: _Shared = parent.shared if parent else _Shared(sizes or Sizes())
+        self.shared: Shared = parent.shared if parent else Shared(sizes or Sizes())
         self.parent, self.loop_axis, self.own_params, self.closed = parent, loop, own_params, closed
         self.ins: list[Value] = []
         self.nodes: list[Node] = []
@@ -102,6 +103,10 @@ class Builder:
     def pin(self, argument: str, value: int) -> None:
         """Note that an argument left out stands for this value of the file, which an override has hidden."""
         self.shared.pins[argument] = value
+
+    def limit(self, size: sp.Expr, most: sp.Expr, why: str) -> None:
+        """Note that a size, where it is free, may not be larger than another; whoever gives it a value is held to it."""
+        if self.sizes.integer(size) is None: self.shared.limits.append((size, most, why))
 
     def take_pins(self) -> dict[str, int]:
         taken, self.shared.pins = self.shared.pins, {}

@@ -48,7 +48,7 @@ def _only_parts(s: ast.Apply, least: int) -> tuple[ast.Part, ...]:
     if s.body is not None and s.body.statements:
         raise error("E0203", f"the parts of {s.name} have names", s.span, help=f"{s.name}(…) {{ one: {{ … }}; two: {{ … }} }}")
     if len(parts) < least:
-        raise error("E0310", f"{s.name} takes at least {'two' if least == 2 else 'one'} named parts, here {len(parts)}",
+        raise error("E0310", f"{s.name} takes at least {'two named parts' if least == 2 else 'one named part'}, here {len(parts)}",
                     s.name_span or s.span, help=f"{s.name}(…) {{ one: {{ … }}; two: {{ … }} }}")
     seen: dict[str, ast.Part] = {}
     for p in parts:
@@ -169,6 +169,9 @@ def chunked(e: Expander, b: Builder, x: Stream, s: ast.Apply, place: Place) -> S
     with b.located(place.at, s.span):
         def run(inner: Builder, v: Value) -> Value:
             y = e.body(inner, Stream(v, None, x.rotary), body, place)
+            if y.rotary != x.rotary:
+                raise error("E0308", "positions are for the layers that follow, and a piece knows only its own", s.span,
+                            help="move positions(rotary) out of chunked")
             return y.value
         value = pieces_of(b, x.value, a["pieces"], run)
     return x.to(value)

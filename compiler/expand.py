@@ -8,7 +8,7 @@ import sympy as sp
 
 from plait.compiler import losses
 from plait.compiler.axis import BATCH, Axis, axis
-from plait.compiler.builder import Builder
+from plait.compiler.builder import Builder, Shared
 from plait.compiler.expander import Expander
 from plait.compiler.file import File, open_file
 from plait.compiler.graph import Graph, Value
@@ -18,7 +18,7 @@ from plait.compiler.place import Place, Poisoned, shape
 from plait.compiler.program import Input, Program
 from plait.compiler.verify import verify
 from plait.dsl import spec as ast
-from plait.dsl.errors import LIMIT, PlaitError, error
+from plait.dsl.errors import LIMIT, PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
 
 __all__ = ["File", "expand", "open_file"]
@@ -41,16 +41,16 @@ def expand(file: File, model: str, loss: bool = False) -> Program:
     train = file.train(model)
     call = losses.loss_call(train) if train else None
     ahead = losses.read_ahead(call) if call else set()
-    graph, inputs, inits = _graph(e, m, names, ahead, None)
+    graph, inputs, made = _graph(e, m, names, ahead, None)
     outputs = tuple(o.name for o in m.members if isinstance(o, ast.Output))
-    program = Program(model, graph, names.sizes, inputs, outputs, inits, places=e.places, pins=e.pins)
+    program = Program(model, graph, names.sizes, inputs, outputs, made.inits, places=e.places, limits=tuple(made.limits), pins=e.pins)
     if call is None or not loss: return program
     graphs = [_graph(e, m, names, ahead, (call, kind))[0] for kind in ("loss", "score")]
     return replace(program, loss=graphs[0], score=graphs[1])
 
 
 def _graph(e: Expander, m: ast.Model, names: Names, ahead: set[str],
-           wanted: tuple[ast.Call, str] | None) -> tuple[Graph, tuple[Input, ...], dict]:
+           wanted: tuple[ast.Call, str] | None) -> tuple[Graph, tuple[Input, ...], Shared]:
     """The graph of a model's outputs, or (wanted = (call, kind)) of its loss."""
     b = Builder(names.sizes)
     outs: tuple[Value, ...] = ()
@@ -70,7 +70,7 @@ def _graph(e: Expander, m: ast.Model, names: Names, ahead: set[str],
     order = [v for i in opened.inputs for v in (i.value, i.mask) if v is not None]
     rest = [v for v in graph.ins if v not in order]
     ins = (*order, *(v for v in rest if v.kind != "param"), *(v for v in rest if v.kind == "param"))
-    return verify(replace(graph, ins=ins), names.sizes), opened.inputs, b.shared.inits
+    return verify(replace(graph, ins=ins), names.sizes), opened.inputs, b.shared
 
 
 def _open(b: Builder, m: ast.Model, names: Names, ahead: set[str], loss: bool) -> _Opened:
@@ -78,6 +78,7 @@ def _open(b: Builder, m: ast.Model, names: Names, ahead: set[str], loss: bool) -
     inputs, streams, targets = [], {}, {}
     for i in (i for i in m.members if isinstance(i, ast.Input)):
         if i.name in streams: raise error("E0406", f"there are two inputs `{i.name}`", i.span)
+        _free_name(i.name, i.span)
         longer = loss and i.name in ahead
         with b.located(f"{m.name}/{i.name}", i.span):
             axes, kind, classes = _input_axes(i, names, longer)
@@ -95,9 +96,20 @@ def _open(b: Builder, m: ast.Model, names: Names, ahead: set[str], loss: bool) -
                     targets[i.name] = b.slice(x, "n", 1, n), b.slice(counts, "n", 1, n)
                     x, seen = b.slice(x, "n", 0, n), None if mask is None else b.slice(mask, "n", 0, n)
                 else: targets[i.name] = x, counts
-        streams[i.name] = Stream(x, seen)
+        streams[i.name] = Stream(x, seen, symbols=classes)
     if not inputs: raise error("E0408", f"model {m.name} has no input", m.name_span or m.span, help="input text: tokens[n] of V")
     return _Opened(tuple(inputs), streams, targets)
+
+
+RESERVED = ("training",)                                     # what PyTorch calls an attribute of every module
+
+
+def _taken(name: str, span: Span) -> PlaitError:
+    return error("E0406", f"`{name}` is an attribute of every PyTorch module", span, help="choose another name")
+
+
+def _free_name(name: str, span: Span) -> None:
+    if name in RESERVED: raise _taken(name, span)
 
 
 def _input_axes(i: ast.Input, names: Names, longer: bool) -> tuple[tuple[Axis, ...], str, sp.Expr | None]:
@@ -121,6 +133,7 @@ def _flows(e: Expander, b: Builder, m: ast.Model, names: Names, streams: dict[st
     """The named streams, in order. One that failed is left out, and so is what reads it."""
     failed: set[str] = set()
     for f in (f for f in m.members if isinstance(f, ast.Flow)):
+        if f.name in RESERVED: e.report(_taken(f.name, f.span)); continue
         if f.name in streams or f.name in failed: e.report(error("E0406", f"there are two streams `{f.name}`", f.span)); continue
         if f.source in failed: failed.add(f.name); continue
         if f.source not in streams:
@@ -137,6 +150,7 @@ def _outputs(e: Expander, b: Builder, m: ast.Model, names: Names, streams: Mappi
     """The outputs, checked against their declared shape and laid out in its order."""
     outs: dict[str, Value] = {}
     for o in (o for o in m.members if isinstance(o, ast.Output)):
+        if o.name in outs: e.report(error("E0406", f"there are two outputs `{o.name}`", o.span)); continue
         if o.name not in streams:
             near = suggest(o.name, streams, ALIASES)
             e.report(error("E0402", f"`{o.name}` is no stream of this model", o.span, help=f"`{near[0]}`?" if near else ""))

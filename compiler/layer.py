@@ -19,10 +19,11 @@ from plait.compiler.graph import Value
 @dataclass(frozen=True)
 class Stream:
     """What flows down a chain: the value [b, n, d] (or [b, n] of indices, or [b, d] once pooled), the mask [b, n] of the
-    positions that exist (None: all), and the base of rotary positions, if a layer above asked for them."""
+    positions that exist (None: all), the base of rotary positions, if a layer above asked for them, and how many symbols there are."""
     value: Value
     mask: Value | None = None
     rotary: sp.Expr | None = None
+    symbols: sp.Expr | None = None
 
     def to(self, value: Value) -> Stream:
         return replace(self, value=value)

@@ -30,7 +30,7 @@ def loss_call(train: ast.Train) -> ast.Call | None:
 def read_ahead(call: ast.Call) -> set[str]:
     """The inputs that the loss reads by next()."""
     return {e.name for a in call.arguments if isinstance(a.value, ast.Call) and a.value.name == "next"
-            for e in (a.value.arguments[0].value,) if a.value.arguments and isinstance(e, ast.Name)}
+            for e in [g.value for g in a.value.arguments[:1]] if isinstance(e, ast.Name)}
 
 
 def expand(b: Builder, call: ast.Call, kind: str, streams: dict[str, Stream], targets, names: Names) -> tuple[Value, ...]:
@@ -62,6 +62,9 @@ def _arguments(call: ast.Call, streams, targets, names: Names):
     logits, target = given[0].value, given[1].value
     if not isinstance(logits, ast.Name) or logits.name not in streams:
         raise error("E0402", f"`{text(logits)}` is no stream of this model", logits.span, help=f"streams: {', '.join(streams)}")
+    if streams[logits.name].value.kind != "real" or not streams[logits.name].value.has("d"):
+        raise error("E0309", f"the loss needs a score for every symbol, and `{logits.name}` holds symbols", logits.span,
+                    help="logits = … { …; unembed(V) }")
     inner = target.arguments[0].value if isinstance(target, ast.Call) and target.name == "next" and len(target.arguments) == 1 else target
     if not isinstance(inner, ast.Name) or inner.name not in targets:
         raise error("E0402", f"`{text(inner)}` is no input of symbols", inner.span, help=f"inputs: {', '.join(targets)}")

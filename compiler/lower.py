@@ -109,7 +109,7 @@ class Lowering:
         return nested(v) or any(a.size.free_symbols & self.indices for a in v.axes)
 
     def placeholder(self, name: str, axes: tuple[Axis, ...]) -> fx.Node:
-        node = self.fx.placeholder(re.sub(r"\W", "_", name))
+        node = self.fx.placeholder("in_" + re.sub(r"\W", "_", name))      # a name may be a word of Python
         node.meta["axes"] = [str(a.size) for a in axes]
         return node
 

@@ -6,7 +6,7 @@ from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
 from plait.compiler.layer import Mistake, sequence
 from plait.compiler.prims import Contract, Fold, Loop, Merge, Pad, Position, Reduce, Region, Rename, Slice, Sort, Split, Window
-from plait.dsl.errors import error
+from plait.dsl.errors import PlaitError, error
 
 
 def pieces_of(b: Builder, x: Value, pieces, fn) -> Value:
@@ -48,24 +48,39 @@ def unmixed(b: Builder, source: Value) -> None:
     """In a chunked body every position stands for itself: what mixes along the chunked axis is a mistake, at its place."""
     tainted: dict[Value, set[str]] = {source: {"c"}}
 
+    def refused(n) -> PlaitError:
+        return error("E0308", "this layer mixes positions, and chunked handles each piece by itself", n.span, help="move it out of chunked")
+
+    def looped(n, op: Loop, tainted) -> set[str]:
+        """A loop hands its states on from trip to trip: marks gather until nothing is new."""
+        marks = [tainted.get(v, set()) for v in n.ins]
+        while True:
+            inside = {i: m & set(i.names) for i, m in zip(op.body.ins, marks)}
+            check(op.body.nodes, inside)
+            after = [m | inside.get(o, set()) for m, o in zip(marks[:op.carried], op.body.outs)]
+            if after == marks[:op.carried]: return set().union(*(inside.get(o, set()) for o in op.body.outs), set())
+            marks[:op.carried] = after
+
     def check(nodes, tainted) -> None:
         for n in nodes:
             marks = set().union(*(tainted.get(v, set()) for v in n.ins), set())
             op = n.op
             mixes = isinstance(op, Position) and op.axis.role == "sequence"
+            # a table with a row a position would be counted anew in every piece
+            mixes |= any(v.kind == "param" and a.role == "sequence" for v in n.ins for a in v.axes)
             match op:
                 case Contract(over) | Reduce(_, over): mixes = bool(marks & set(over))
                 case Sort(along) | Window(along) | Slice(along) | Pad(along) | Fold(along): mixes = along in marks
                 case Split(along): mixes = along in marks
                 case Merge(pair): mixes = bool(marks & set(pair))
                 case Rename(old, new): marks = {new.name if m == old else m for m in marks}
-                case Loop(_, over): mixes = over.name in marks
+                case Loop(_, over):
+                    mixes = over.name in marks
+                    if not mixes: marks = looped(n, op, tainted)
                 case Region(_, body):
                     inside = {i: tainted.get(v, set()) for v, i in zip(n.ins, body.ins)}
                     check(body.nodes, inside)
-            if mixes:
-                raise error("E0308", "this layer mixes positions, and chunked handles each piece by itself", n.span,
-                            help="move it out of chunked")
+            if mixes: raise refused(n)
             for v in n.outs: tainted[v] = marks & set(v.names)
 
     check(b.nodes, tainted)

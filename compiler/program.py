@@ -4,9 +4,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import sympy as sp
+
 from plait.compiler.builder import Init
 from plait.compiler.graph import Graph, Value
-from plait.compiler.sizes import Sizes
+from plait.compiler.sizes import Sizes, evaluate, holds
 from plait.dsl.errors import Span
 
 
@@ -44,5 +46,27 @@ class Program:
     score: Graph | None = None
     # the place of every statement → its name, in order: the rows of the table
     places: Mapping[str, str] = field(default_factory=dict)
+    # (size, most, why): what a free dim may not outgrow
+    limits: tuple[tuple[sp.Expr, sp.Expr, str], ...] = ()
     # the span of a statement → (argument, value) that an override would otherwise change: written into the resolved spec
     pins: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+
+
+def broken(program: Program, free: Mapping[sp.Symbol, int]) -> str | None:
+    """The first promise that these values of free dims break: a limit, a requirement, a derived size that is none."""
+    sizes, at = program.sizes, {**program.sizes.bound, **free}
+
+    def known(e) -> bool: return e.free_symbols <= at.keys()
+
+    for size, most, why in program.limits:
+        x, y = sizes.resolve(size), sizes.resolve(most)
+        if known(x) and known(y) and evaluate(x, at) > evaluate(y, at):
+            return f"there are {why} for {evaluate(y, at)} places, and this input has {evaluate(x, at)}"
+    for condition, written in sizes.required:
+        c = sizes.resolve(condition)
+        if known(c) and not holds(c, at): return f"the spec requires {written}"
+    for dim, e in sizes.derived.items():
+        if not known(e := sizes.resolve(e)): continue
+        value = evaluate(e, at)
+        if int(value) != value or value < 1: return f"{dim} = {float(value):g} is no size"
+    return None

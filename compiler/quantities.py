@@ -1,13 +1,16 @@
 """The costs that a row has, by the names under which columns, plots and questions ask for them."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import sympy as sp
 
 from plait.compiler.costs.work import LEDGERS
 from plait.compiler.table import PathCell, Row
+from plait.dsl.errors import error
+from plait.dsl.suggest import suggest
 
+ALSO = {"depth": "sequential", "macs": "work", "flops": "work", "parameters": "params", "memory": "peak"}
 Quantity = Callable[[Row], sp.Expr | None]
 
 
@@ -27,3 +30,13 @@ QUANTITIES: dict[str, Quantity] = {
     "ideal": lambda row: row.ideal, "sequential": lambda row: row.unit, "tree": lambda row: row.tree, "path": _path,
     "params": lambda row: row.params, "reuse": lambda row: row.reuse,
 }
+
+
+def wanted(names: str, known: Collection[str] = QUANTITIES) -> tuple[str, ...]:
+    """`work, path` as a list of names. Raises PlaitError for one that is not there."""
+    found = tuple(dict.fromkeys(n.strip() for n in names.split(",")))
+    for n in found:
+        if n in known: continue
+        near = suggest(n, known, ALSO)
+        raise error("E0505", f"there is no cost `{n}`", help=f"`{near[0]}`?" if near else f"costs: {', '.join(known)}")
+    return found

@@ -82,7 +82,7 @@ def _promise(names: Names, requires) -> tuple[Names, list[Diagnostic]]:
         c = r.condition
         try:
             for a, m in divisions(names, c): divides.append((a, m))
-            required.append(statement(names, c))
+            required.append((statement(names, c), text(c)))
             verdict = truth(names, c)
         except PlaitError as wrong: found += wrong.diagnostics; continue
         if verdict is False:

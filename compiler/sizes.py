@@ -132,6 +132,9 @@ class CeilLog2(sp.Function):
     def _sympystr(self, printer) -> str:
         return f"ceiling(log({printer._print(self.args[0])})/log(2))"
 
+    def _latex(self, printer, exp=None) -> str:
+        return _raised(rf"\left\lceil \log_2 {printer.parenthesize(self.args[0], 0)} \right\rceil", exp)
+
 
 class Latest(sp.Function):
     """The maximum of its arguments, kept whole: sympy's own Max compares every pair whenever it is rebuilt. Prints as Max."""
@@ -139,6 +142,13 @@ class Latest(sp.Function):
 
     def _sympystr(self, printer) -> str:
         return f"Max({', '.join(map(printer._print, self.args))})"
+
+    def _latex(self, printer, exp=None) -> str:
+        return _raised(rf"\max\left({', '.join(map(printer._print, self.args))}\right)", exp)
+
+
+def _raised(base: str, exponent: str | None) -> str:
+    return base if exponent is None else f"{base}^{{{exponent}}}"
 
 
 def ceil_log2(x) -> sp.Expr:
@@ -148,12 +158,12 @@ def ceil_log2(x) -> sp.Expr:
 @dataclass(frozen=True)
 class Sizes:
     """bound: dim → value; derived: dim → expression in other dims; divides: pairs (a, c) of `require a % c == 0`;
-    required: all that is required, as conditions; written: the value that the file gives a dim before overrides."""
+    required: all that is required, as conditions and as written; written: the value that the file gives a dim before overrides."""
     bound: Mapping[sp.Symbol, int] = field(default_factory=dict)
     derived: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
     divides: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
     written: Mapping[sp.Symbol, int] = field(default_factory=dict)
-    required: tuple[sp.Basic, ...] = ()
+    required: tuple[tuple[sp.Basic, str], ...] = ()
 
     def value(self, e) -> Numeric | None:
         """The exact value, or None while a dim in it is free."""

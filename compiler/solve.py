@@ -17,12 +17,12 @@ from plait.compiler.expand import expand
 from plait.compiler.file import File, open_file
 from plait.compiler.names import ARITHMETIC, Names, text
 from plait.compiler.program import Program
-from plait.compiler.quantities import QUANTITIES
+from plait.compiler.quantities import ALSO, QUANTITIES
 from plait.compiler.resolve import RELATIONS, SYMPY
 from plait.compiler.sizes import CeilLog2, Latest, dim, holds
 from plait.compiler.table import Row
 from plait.dsl import spec as ast
-from plait.dsl.errors import error
+from plait.dsl.errors import Span, error
 from plait.dsl.suggest import ALIASES, suggest
 
 MOST_TRIED = 2**17                                            # values that are tried one by one
@@ -64,13 +64,13 @@ def solve(spec: ast.Spec, condition: ast.Expr, unknown: str, batch: int = 1) -> 
     condition: relations of costs as in `require`: `work(lsh) < work(full)`, `peak(m) <= 16GiB`. spec: with its overrides and uses
     in place. Raises PlaitError for names that are not there, other free dims, and conditions that are none."""
     file = open_file(freed(spec, unknown))
-    asked = _Asked(file, unknown, batch)
+    asked = Asked(file, unknown, batch)
     joined, relations = asked.condition(condition)
     left_over = sorted({s.name for a, _, b in relations for s in (a - b).free_symbols} - {unknown} - {s.name for s in asked.known})
     roots = _roots(relations[0][0] - relations[0][2], asked) if len(relations) == 1 else None
     if left_over and roots is not None: return Solution(text(condition), unknown, relations, roots, None, 1, None)
     if left_over: raise error("E0638", f"`{left_over[0]}` has no value", condition.span, help=f"--set {left_over[0]}=…")
-    search = _Search(asked, joined, relations)
+    search = Search(asked, joined, relations)
     if roots is not None: found, tried = search.between([r.value for r in roots if r.value is not None]), None
     else: found, tried = search.one_by_one()
     return Solution(text(condition), unknown, relations, roots, found, search.step, tried)
@@ -88,7 +88,7 @@ def freed(spec: ast.Spec, name: str) -> ast.Spec:
     return replace(spec, items=tuple(map(opened, spec.items)))
 
 
-class _Asked:
+class Asked:
     """The costs that a condition names, in the dims that are not derived, and what is known of them."""
 
     def __init__(self, file: File, unknown: str, batch: int):
@@ -119,7 +119,7 @@ class _Asked:
             case ast.Bytes(value): return sp.Integer(value)
             case ast.Call(name, arguments) if name in QUANTITIES: return self.cost(name, arguments, e)
             case ast.Call(name) if name not in ("min", "max", "sqrt", "log", "log2", "exp", "cos", "ceil", "floor"):
-                near = suggest(name, QUANTITIES, {"depth": "sequential", "flops": "work", "macs": "work", "memory": "peak", **ALIASES})
+                near = suggest(name, QUANTITIES, {**ALSO, **ALIASES})
                 raise error("E0403", f"there is no cost `{name}`", e.name_span or e.span,
                             help=f"`{near[0]}`?" if near else f"costs: {', '.join(QUANTITIES)}")
             case ast.Unary(_, operand): return -self.number(operand)
@@ -138,15 +138,19 @@ class _Asked:
             near = suggest(model, models, {})
             raise error("E0402", f"there is no model `{model}`" if model else f"{name} of which model?", given[0].span if given else e.span,
                         help=f"`{near[0]}`?" if near else f"models: {', '.join(models)}")
+        return self.of(name, model, e.span)
+
+    def of(self, name: str, model: str, span: Span | None = None) -> sp.Expr:
+        """A cost of a model, in the dims that are not derived. Raises PlaitError where it has no expression."""
         if model not in self.programs: self.programs[model] = expand(self.file, model)
         program = self.programs[model]
         found = QUANTITIES[name](Row(program, model, "model", model))
-        if found is None: raise error("E0501", f"{name}({model}) has no expression: it depends on the data, or is not derived", e.span)
+        if found is None: raise error("E0501", f"{name}({model}) has no expression: it depends on the data, or is not derived", span)
         own = {s: v for s, v in program.sizes.bound.items() if self.names.sizes.bound.get(s) != v}
         return sp.sympify(program.sizes.resolve(found)).xreplace(own)
 
 
-def _roots(difference: sp.Expr, asked: _Asked) -> tuple[Root, ...] | None:
+def _roots(difference: sp.Expr, asked: Asked) -> tuple[Root, ...] | None:
     """The positive values of the unknown at which a difference vanishes; None where it is no quotient of polynomials in it."""
     x = asked.unknown
     if difference.has(*UNSMOOTH): return None
@@ -170,10 +174,10 @@ def _roots(difference: sp.Expr, asked: _Asked) -> tuple[Root, ...] | None:
     return tuple(sorted(found, key=lambda r: (r.value or 0.0, str(r.exact))))
 
 
-class _Search:
+class Search:
     """The allowed values of the unknown, and where the condition holds among them."""
 
-    def __init__(self, asked: _Asked, condition: sp.Basic, relations: tuple):
+    def __init__(self, asked: Asked, condition: sp.Basic, relations: tuple):
         self.x, self.known, self.condition, self.relations = asked.unknown, asked.known, condition, relations
         names = [asked.file.names_of(m) for m in asked.programs] or [asked.names]
         self.rules = [rule for n in names for rule in self._rules(n)]
@@ -187,7 +191,7 @@ class _Search:
 
     def _rules(self, names: Names) -> Iterable[sp.Basic]:
         """What must hold of an allowed value: requirements, and whole derived sizes of 1 or more."""
-        yield from map(names.sizes.resolve, names.sizes.required)
+        yield from (names.sizes.resolve(c) for c, _ in names.sizes.required)
         for e in names.sizes.derived.values():
             e = names.sizes.resolve(e)
             if self.x in e.free_symbols: yield sp.And(sp.Eq(sp.Mod(e, 1), 0), sp.Ge(e, 1))
@@ -216,6 +220,16 @@ class _Search:
             if k >= 1 and self.allowed(k): return k
             k += self.step if up else -self.step
         return None
+
+    def turn(self, low: int, high: int) -> int:
+        """The first allowed value in (low, high] at which the condition is other than at low; it is at high."""
+        before = self.true(low)
+        while (middle := self.next((low + high) // 2 + 1)) is not None and middle < high:
+            if self.true(middle) == before: low = middle
+            else: high = middle
+        for n in range(low + 1, high):
+            if self.allowed(n) and self.true(n) != before: return n
+        return high
 
     def between(self, roots: list[float]) -> tuple[tuple[int, int | None], ...]:
         """Between two roots nothing changes: one value of each range answers for all; the roots themselves apart."""

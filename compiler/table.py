@@ -51,7 +51,8 @@ class Row:
     def sizes(self) -> Sizes:
         return self.program.sizes
 
-    def _here(self, n: Node) -> bool:
+    def covers(self, n: Node) -> bool:
+        """Does a node belong to this row?"""
         return self.kind == "model" or n.at == self.at or self.kind == "op" and n.at == self.at.rsplit("/", 1)[0] and label(n) == self.name
 
     @cached_property
@@ -68,14 +69,14 @@ class Row:
 
     @cached_property
     def work(self) -> dict[str, sp.Expr]:
-        return work(self.program.graph, self._here)
+        return work(self.program.graph, self.covers)
 
     @cached_property
     def ideal(self) -> sp.Expr | None:
         """By the first input; without a sequence there is nothing to mask."""
         source = next((i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
         if self.kind == "op": return None
-        return self.work["contraction"] if source is None else ideal(self.program.graph, source, self.sizes, self._here)
+        return self.work["contraction"] if source is None else ideal(self.program.graph, source, self.sizes, self.covers)
 
     @cached_property
     def unit(self) -> sp.Expr | None:
@@ -88,9 +89,9 @@ class Row:
     @cached_property
     def params(self) -> sp.Expr | None:
         if self.kind == "op": return None
-        return params(self.program.graph, (lambda v: True) if self.kind == "model" else self._owns)
+        return params(self.program.graph, (lambda v: True) if self.kind == "model" else self.owns)
 
-    def _owns(self, v: Value) -> bool:
+    def owns(self, v: Value) -> bool:
         """A parameter of this very statement: its name starts with the place, and no deeper statement claims it."""
         prefix = self.at.split("/", 1)[1] + "/"
         if not v.name.startswith(prefix): return False
@@ -99,7 +100,7 @@ class Row:
 
     @cached_property
     def reuse(self) -> sp.Expr | None:
-        return None if self.kind == "op" else reuse(self.program.graph, self._here)
+        return None if self.kind == "op" else reuse(self.program.graph, self.covers)
 
     @cached_property
     def copies(self) -> sp.Expr | None:

@@ -69,7 +69,9 @@ CODES: dict[str, str] = {
     "E0636": "something that is not built yet",
     "E0637": "which train block or model is meant",
     "E0638": "a free dim that training needs",
+    "E0640": "a drawing that cannot be made",
     "E0999": "a mistake of plait itself",
     "W0401": "a model that can see what it is to predict",
     "W0402": "a stream that nothing reads",
+    "W0614": "data that is not what the run began with",
 }

@@ -132,6 +132,9 @@ RUNS: dict[str, Entry] = {
         "A free dim stands for any size in costs, but data is cut and parameters are made in fixed sizes. Give it a value in the file or "
         "by `--set`. Only the vocabulary of a text may stay free; the data binds it.",
         "plait train m.plait              # dims { V <= 256; n; d = 64 }\n", "plait train m.plait --set n=128\n"),
+    "E0640": (
+        "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form.",
+        "plait plot specs/table1.plait --x n --out plot.txt\n", "plait plot specs/table1.plait --x n --out plot.svg\n"),
     "E0999": (
         "Not your mistake: a check that plait makes of its own work has failed, and it has left everything as it was. Please report it, "
         "with the file that shows it.",
@@ -145,4 +148,9 @@ RUNS: dict[str, Entry] = {
         "A stream that is no output and that no other one reads does no work, but its parameters are counted, and never trained. Often "
         "its name is missing further down. Use it, make it an output, or take it away.",
         unread("y"), unread("z")),
+    "W0614": (
+        "The figures are those of the data that is there today, read by the vocabulary of the run. They say nothing of what the run "
+        "was trained on.",
+        "plait evaluate runs/lm               # the text has grown since\n",
+        "plait evaluate runs/lm --set 'train.data=text(\"new.txt\")'    # meant so: no warning\n"),
 }

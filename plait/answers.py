@@ -3,8 +3,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy as sp
+
+from plait.api import Spec, chosen
+from plait.compiler.explain import derivation
+from plait.compiler.quantities import QUANTITIES
 from plait.compiler.solve import Solution
-from plait.render import pretty, whole
+from plait.compiler.table import Row
+from plait.compiler.table import rows as rows_of
+from plait.dsl.errors import error
+from plait.dsl.suggest import suggest
+from plait.pretty import pretty, whole
 
 
 def told(s: Solution) -> str:
@@ -14,6 +23,31 @@ def told(s: Solution) -> str:
         value = "" if r.exact.is_Integer or r.value is None else f" = {whole(r.value)}"
         lines.append(f"  equal at {s.unknown} = {pretty(r.exact)}{value}")
     return "\n".join([*lines, f"  {_where(s)} ({_how(s)})"])
+
+
+def located(spec: Spec, at: str | None) -> Row:
+    """The row of a place: a model, `model/stream/2/attend`. Raises PlaitError where nothing stands there."""
+    name = chosen(spec.file, at.split("/")[0] if at else None)
+    if at is None or at == name: return Row(spec.program(name), name, "model", name)
+    rows = {r.at: r for r in rows_of(spec.program(name), "op")}
+    if at in rows: return rows[at]
+    near = suggest(at, rows, {}) or [k for k in rows if k.startswith(at)][:3]
+    places = " or ".join(near) or f"plait table --by layer --json lists the places of {name}"
+    raise error("E0402", f"nothing stands at `{at}`", help=places)
+
+
+def derived(row: Row, quantity: str) -> str:
+    """The derivation of a cell: a line an op, and what they come to."""
+    def shown(e: sp.Expr) -> tuple[str, str]:
+        return ("", "") if e is sp.nan else (pretty(e), whole(row.sizes.bind(b=1).value(e)))
+
+    cells = [(x.name, x.what, f"× {x.trips}" if x.trips else "", *shown(x.share)) for x in derivation(row, quantity)]
+    total = QUANTITIES[quantity](row)
+    if total is not None: cells.append(("=", "", "", *shown(total)))
+    widths = [max((len(c[k]) for c in cells), default=0) for k in range(5)]
+    def line(c: tuple[str, ...]) -> str:
+        return "  " + "  ".join(t.ljust(w) if k < 4 else t.rjust(w) for k, (t, w) in enumerate(zip(c, widths))).rstrip()
+    return "\n".join([f"{row.at} {quantity}", *map(line, cells)])
 
 
 def _where(s: Solution) -> str:

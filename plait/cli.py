@@ -117,16 +117,19 @@ def _replace(path: Path, text: str) -> None:
 @command
 def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer or op")] = "model", model: Model = None,
           set: Settings = None, columns: Columns = None,
-          markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False, json: Json = False) -> None:
+          markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+          latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX tabular")] = False,
+          csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False, json: Json = False) -> None:
     """Print the derived costs: work, depth, path length, parameters."""
+    from plait.compiler.quantities import wanted as columns_of
     from plait.dsl.errors import error
     from plait.render import CELLS
-    wanted = tuple(c.strip() for c in columns.split(",")) if columns is not None else None
-    for c in wanted or ():
-        if c not in CELLS: raise error("E0505", f"there is no column `{c}`", help=f"columns: {', '.join(CELLS)}")
+    wanted = columns_of(columns, CELLS) if columns is not None else None
     found = _swept(file, by, model, set)
     if wanted: found = replace(found, columns=wanted)
-    typer.echo(found.dumps() if json else found.markdown() if markdown else str(found))
+    written = [f for wanted, f in ((json, found.dumps), (markdown, found.markdown), (latex, found.latex), (csv, found.csv)) if wanted]
+    if len(written) > 1: raise error("E0505", "a table is printed in one form", help="one of --json, --markdown, --latex, --csv")
+    typer.echo(written[0]() if written else str(found))
 
 
 def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
@@ -160,10 +163,54 @@ def solve(file: File, condition: Annotated[str, typer.Argument(metavar="CONDITIO
 
 
 @command
-def graph(file: File, model: Model = None, set: Settings = None) -> None:
-    """Print the graph of primitives that a model expands into."""
+def explain(what: Annotated[str, typer.Argument(metavar="CODE|FILE", help="a code, E0301, or a .plait file")],
+            at: Annotated[str | None, typer.Argument(help="a place, as in the JSON of the table: model, model/stream/2/attend")] = None,
+            cost: Annotated[str | None, typer.Argument(help="work, params, sequential, …")] = None, set: Settings = None) -> None:
+    """Explain a code of a message, or how a cell of the table came about."""
+    if at is None and cost is None and not Path(what).exists():
+        from plait.dsl.explanations import explained
+        typer.echo(explained(what))
+        return
+    from plait.answers import derived, located
     from plait.api import Spec
+    from plait.compiler.quantities import wanted
+    (quantity,) = wanted(cost or "work")
+    typer.echo(derived(located(Spec(what, _opened(Path(what), set)), at), quantity))
+
+
+@command
+def plot(file: File, x: Annotated[str, typer.Option("--x", metavar="DIM", help="the dim along the axis")],
+         y: Annotated[str, typer.Option("--y", metavar="COSTS", help="comma-separated: work, path, params, …")] = "work",
+         low: Annotated[int, typer.Option("--from", min=1, help="the least value of the dim")] = 16,
+         high: Annotated[int, typer.Option("--to", min=1, help="the greatest value of the dim")] = 2**16,
+         out: Annotated[Path, typer.Option("--out", help="a .svg, .png or .pdf file")] = Path("plot.svg"), model: Model = None,
+         set: Settings = None, batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in a batch")] = 1) -> None:
+    """Draw derived costs over a dim, with their crossings."""
+    from plait.api import chosen
+    from plait.compiler.curves import curves
+    from plait.compiler.quantities import wanted
+    from plait.plot import checked, draw, pyplot
+    checked(out), pyplot()
+    opened = _opened(file, set)
+    models = [chosen(opened, model)] if model else list(opened.models)
+    found, crossings = curves(opened.spec, x, wanted(y), models, low, max(low, high), batch)
+    draw(found, crossings, x, out, file.name)
+    for c in crossings: typer.echo(f"{c.quantity}: {c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}")
+    typer.echo(f"{out}: {len(found)} curves")
+
+
+@command
+def graph(file: File, model: Model = None, set: Settings = None,
+          out: Annotated[Path | None, typer.Option("--out", help="draw the layers into a .svg, .png or .pdf file instead")] = None) -> None:
+    """Print the graph of primitives that a model expands into, or draw its layers."""
+    from plait.api import Spec, chosen
     spec = Spec(file, _opened(file, set))
+    if out is not None:
+        from plait.drawing import draw
+        from plait.plot import checked
+        draw(spec.program(chosen(spec.file, model)), checked(out))
+        typer.echo(f"{out}: {chosen(spec.file, model)}")
+        return
     for name in [model] if model else spec.models:
         typer.echo(f"{name}\n{spec.program(name).graph.text('  ')}")
 
@@ -185,7 +232,14 @@ def layers(name: Annotated[str | None, typer.Argument(help="one layer")] = None)
 
 def _console():
     from rich.console import Console
-    return Console(highlight=False)
+
+    class Lasting(Console):
+        def on_broken_pipe(self) -> None:
+            """A reader that has gone (`| head`) does not stop a training: it goes on without a word."""
+            self.quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return Lasting(highlight=False)
 
 
 @command

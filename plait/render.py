@@ -1,4 +1,4 @@
-"""Tables as a person reads them: text, Markdown, HTML in a notebook; and as JSON."""
+"""Tables as a person reads them: text, Markdown, HTML in a notebook, LaTeX; and as JSON and CSV for programs."""
 from __future__ import annotations
 
 import json
@@ -9,57 +9,13 @@ import sympy as sp
 
 from plait.compiler.costs.order import order
 from plait.compiler.names import Names
-from plait.compiler.sizes import CeilLog2, Latest, Sizes
-from plait.compiler.table import PathCell, Row, as_json
+from plait.compiler.quantities import QUANTITIES, Quantity
+from plait.compiler.sizes import Numeric
+from plait.compiler.table import PathCell, Row, as_json, number
+from plait.pretty import pretty, whole
 
-SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 COLUMNS = ("work", "sequential", "path", "params")
-MORE = ("order", "pointwise", "transcendental", "comparisons", "movement", "tree", "reuse", "ideal")
 LONGEST = 44                                                  # characters of an expression in a cell; longer ones show their order
-
-
-# ---- expressions -----------------------------------------------------------------------------------------------------------
-def pretty(e: sp.Expr) -> str:
-    """`2·d·n²`, `⌈(n − 1)/(k − 1)⌉`: an expression in one line."""
-    if isinstance(e, sp.Add):
-        parts = [pretty(a) for a in e.as_ordered_terms()]
-        return parts[0] + "".join(f" − {p[1:]}" if p.startswith("−") else f" + {p}" for p in parts[1:])
-    if isinstance(e, sp.Mul): return _product(e)
-    if isinstance(e, sp.Pow):
-        if e.exp == sp.Rational(1, 2): return f"√{_grouped(e.base)}"
-        if e.exp.is_Integer and e.exp > 0:
-            base = f"({pretty(e.base)})" if isinstance(e.base, sp.log) else _grouped(e.base)
-            return base + str(e.exp).translate(SUPERSCRIPT)
-        if e.exp.is_number and e.exp < 0: return f"1/{_grouped(1 / e)}"
-        return f"{_grouped(e.base)}^{_grouped(e.exp)}"
-    if isinstance(e, CeilLog2): return f"⌈log₂ {_grouped(e.args[0])}⌉"
-    if isinstance(e, sp.ceiling): return f"⌈{pretty(sp.together(e.args[0]))}⌉"
-    if isinstance(e, sp.floor): return f"⌊{pretty(sp.together(e.args[0]))}⌋"
-    if isinstance(e, sp.log): return f"log {_grouped(e.args[0])}"
-    if isinstance(e, Latest): return f"max({', '.join(map(pretty, e.args))})"
-    if isinstance(e, sp.Max | sp.Min): return f"{type(e).__name__.lower()}({', '.join(map(pretty, e.args))})"
-    if isinstance(e, sp.Sum): return f"Σ_{e.limits[0][0]} {_grouped(e.function)}"
-    if isinstance(e, sp.Piecewise): return pretty(e.args[0][0])
-    if e == sp.oo: return "∞"
-    return str(e).replace("-", "−")
-
-
-def _product(e: sp.Mul) -> str:
-    top, bottom = sp.fraction(e)
-    if bottom != 1: return f"{_grouped(top, mul=True)}/{_grouped(bottom)}"
-    c, rest = e.as_coeff_Mul()
-    factors = [_grouped(f) for f in rest.as_ordered_factors()] if rest != 1 else []
-    if c == -1: return "−" + "·".join(factors)
-    return "·".join(([str(c).replace("-", "−")] if c != 1 else []) + factors)
-
-
-def _grouped(e: sp.Expr, mul: bool = False) -> str:
-    text = pretty(e)
-    return f"({text})" if isinstance(e, sp.Add) or isinstance(e, sp.Mul) and not mul else text
-
-
-def whole(v) -> str:
-    return "" if v is None else f"{int(v):,}" if int(v) == v else f"{float(v):,.4g}"
 
 
 def shown_dims(names: Names) -> dict[str, int | None]:
@@ -85,16 +41,23 @@ class Table:
     def grid(self) -> tuple[list[str], list[list[str]]]:
         """Headings and cells: two columns, expression and value, for each cost."""
         headings = [self.by if self.by != "model" else "model", *self.varied]
-        for c in self.columns: headings += [TITLES.get(c, c), ""] if c != "note" else [c]
-        return [*headings, ""], [self._cells(r) for r in self.rows]
+        for c in self.columns: headings += [TITLES.get(c, c), ""]
+        return [*headings, ""], [self._texts(r) for r in self.rows]
 
-    def _cells(self, r: Row) -> list[str]:
+    def _texts(self, r: Row) -> list[str]:
+        out = [self._label(r), *(whole(v) for v in self._at(r))]
+        for c in self.columns: out += CELLS[c](r).texts()
+        return [*out, note(r) if "path" in self.columns else ""]
+
+    def _label(self, r: Row) -> str:
         indent = {"model": 0, "layer": 1, "op": 2}[r.kind] if self.by != "model" else 0
         label = r.name if r.kind != "layer" else f"{r.at.split('/', 1)[1]} {r.name}"
         if r.copies is not None and r.copies != 1: label += f" ×{pretty(r.copies)}"
-        out = ["  " * indent + label, *(whole(r.sizes.value(sp.Symbol(d, integer=True, positive=True))) for d in self.varied)]
-        for c in self.columns: out += CELLS[c](r)
-        return [*out, note(r) if "path" in self.columns else ""]
+        return "  " * indent + label
+
+    def _at(self, r: Row) -> list[int | None]:
+        """The values of the dims of a sweep."""
+        return [r.sizes.integer(sp.Symbol(d, integer=True, positive=True)) for d in self.varied]
 
     def __str__(self) -> str:
         headings, cells = self.grid()
@@ -111,12 +74,35 @@ class Table:
         def row(line: list[str]) -> str: return "| " + " | ".join(t.strip().replace("|", "\\|") for t in line) + " |"
         return "\n".join([row(headings), rule, *map(row, cells)])
 
+    def latex(self) -> str:
+        """A tabular, with the rules of booktabs; expressions as formulas, values with thin spaces."""
+        columns = [c for c in self.columns]
+        head = [self.by, *self.varied, *(TITLES.get(c, c) for c in columns)]
+        lines = [rf"\begin{{tabular}}{{{'l' + 'r' * len(self.varied) + 'l' * len(columns)}}}", r"\toprule",
+                 " & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
+        for r in self.rows:
+            cells = [_escaped(self._label(r).strip()), *(whole(v) for v in self._at(r)), *(CELLS[c](r).latex() for c in columns)]
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+    def csv(self) -> str:
+        """A line a row: the place, the dims of a sweep, then for each cost its expression, as in JSON, and its value."""
+        import csv
+        import io
+        out = io.StringIO()
+        write = csv.writer(out, lineterminator="\n").writerow
+        write(["at", "kind", "name", *self.varied, *(h for c in self.columns for h in (c, f"{c}_value"))])
+        for r in self.rows:
+            found = [CELLS[c](r) for c in self.columns]
+            write([r.at, r.kind, r.name, *self._at(r), *(t for c in found for t in ("" if c.exact is None else c.exact, number(c.value)))])
+        return out.getvalue().rstrip("\n")
+
     def json(self) -> dict:
         """The stable form; docs/costs.md describes its keys."""
         found = []
         for r in self.rows:
             j = as_json(r)
-            if self.varied: j["set"] = {d: r.sizes.integer(sp.Symbol(d, integer=True, positive=True)) for d in self.varied}
+            if self.varied: j["set"] = dict(zip(self.varied, self._at(r)))
             found.append(j)
         return {"plait": 1, "file": self.file, "dims": self.dims, "rows": found}
 
@@ -133,23 +119,48 @@ class Table:
 TITLES = {"sequential": "sequential", "params": "parameters", "work": "work (multiply-adds)"}
 
 
-def cost(e: sp.Expr | None, sizes: Sizes) -> list[str]:
-    """Expression and value; a long expression gives way to its order, a plain number stands once."""
-    if e is None: return ["", ""]
-    value = whole(sizes.value(e))
-    if not e.free_symbols: return ["", value] if e != 0 else ["", "0"]
-    shown = pretty(e)
-    growth = f"O({pretty(order(e))})" if len(shown) > LONGEST else ""
-    return [growth if growth and len(growth) < len(shown) else shown, value]
+@dataclass(frozen=True)
+class Cell:
+    """One cost of one row: its expression and its value; None where there is none. growth: the expression is a leading order."""
+    exact: sp.Expr | None
+    value: Numeric | None
+    growth: bool = False
+
+    def texts(self) -> list[str]:
+        """Expression and value. A plain number stands once, a long expression gives way to its order."""
+        value, e = whole(self.value), self.exact
+        if e is None: return ["", value]
+        shown = pretty(e)
+        if self.growth: return [f"O({shown})", ""]
+        if not e.free_symbols: return ["" if shown == value or e.is_number else shown, value]
+        growth = f"O({pretty(order(e))})" if len(shown) > LONGEST else ""
+        return [growth if growth and len(growth) < len(shown) else shown, value]
+
+    def latex(self) -> str:
+        value = whole(self.value).replace(",", r"\,")
+        if self.exact is None: return f"${value}$" if value else ""
+        shown = sp.latex(self.exact)
+        if self.growth: return rf"$O({shown})$"
+        if self.texts()[0].startswith("O("): return rf"$O({sp.latex(order(self.exact))})$" + (rf", ${value}$" if value else "")
+        return f"${shown}$" if not value or not self.exact.free_symbols else f"${shown} = {value}$"
 
 
-def path(r: Row) -> list[str]:
-    """Stacked where a row is a layer that can be, else as written."""
-    if not isinstance(r.path, PathCell): return ["", ""]
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\textbackslash ").replace("_", r"\_").replace("&", r"\&").replace("#", r"\#").replace("×", r"$\times$ ")
+
+
+def cell(quantity: Quantity) -> Callable[[Row], Cell]:
+    def of(r: Row) -> Cell:
+        e = quantity(r)
+        return Cell(e, None if e is None else r.sizes.bind(b=1).value(e))
+    return of
+
+
+def path(r: Row) -> Cell:
+    """Stacked where a row is a layer that can be, else as written; the number stands where there is no closed form."""
+    if not isinstance(r.path, PathCell): return Cell(None, None)
     p = r.path.stacked if r.path.stacked is not None else max(r.path.written.values(), key=lambda v: v.value or 0)
-    if p.exact is None: return ["", whole(p.value)]
-    shown = pretty(p.exact)
-    return ["" if shown == whole(p.value) else shown, whole(p.value)]
+    return Cell(p.exact, p.value)
 
 
 def note(r: Row) -> str:
@@ -166,14 +177,7 @@ def note(r: Row) -> str:
     return "; ".join(out)
 
 
-def worked(ledger: str) -> Callable[[Row], list[str]]:
-    return lambda r: cost(r.work[ledger], r.sizes)
-
-
-CELLS: dict[str, Callable[[Row], list[str]]] = {
-    "work": worked("contraction"), "sequential": lambda r: cost(r.unit, r.sizes), "path": path,
-    "params": lambda r: cost(r.params, r.sizes), "tree": lambda r: cost(r.tree, r.sizes),
-    "reuse": lambda r: cost(r.reuse, r.sizes.bind(b=1)), "ideal": lambda r: cost(r.ideal, r.sizes),
-    "order": lambda r: [f"O({pretty(order(r.work['contraction']))})", ""],
-    **{ledger: worked(ledger) for ledger in ("pointwise", "transcendental", "comparisons", "movement")},
+CELLS: dict[str, Callable[[Row], Cell]] = {
+    **{name: cell(quantity) for name, quantity in QUANTITIES.items()}, "path": path,
+    "order": lambda r: Cell(order(r.work["contraction"]), None, growth=True),
 }

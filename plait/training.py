@@ -70,7 +70,7 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
     The data is read by the run's vocabulary; `say` is told where it is not what the run began with."""
     folder = Path(folder)
     made = reopen(folder, settings=settings, device=device_of(device), compile=compile)
-    changed = record.other_data(folder, made.dataset)
+    changed = record.other_data(folder, made.dataset, "W0614")
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
     step = _trained_weights(folder, made.module, say)

@@ -41,11 +41,11 @@ class _Watch(fx.Interpreter):
 
 def _first_node(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[str, Span | None]:
     """For a compiled model: its loss once more, lowered anew and watched, bodies of loops included."""
-    kept = module._lowered, module.compiles
+    kept = module._lowered, module._compiles
     before = torch.get_rng_state()
     found: list[fx.Node] = []
     try:
-        module._lowered, module.compiles = {}, False                                       # type: ignore[assignment]
+        module._lowered, module._compiles = {}, False                                       # type: ignore[assignment]
         with torch.no_grad():
             module.loss(*inputs)                                                           # type: ignore[operator]
             for lowered in list(module._lowered.values()):                                 # type: ignore[operator]
@@ -53,7 +53,7 @@ def _first_node(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[str, Spa
                     if isinstance(graph, fx.GraphModule): graph.forward = _Watch(graph, found).run
             torch.set_rng_state(before)
             module.loss(*inputs)                                                           # type: ignore[operator]
-    finally: module._lowered, module.compiles = kept
+    finally: module._lowered, module._compiles = kept
     return (found[0].meta.get("at", found[0].name), found[0].meta.get("span")) if found else ("", None)
 
 

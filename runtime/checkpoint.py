@@ -60,9 +60,10 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
         if final.exists(): shutil.rmtree(final)                      # of the same step: torn, or the same bits
         beside.rename(final)
         _sync(final.parent)
-    except OSError as why:
+    except (OSError, SafetensorError) as why:
         shutil.rmtree(beside, ignore_errors=True)
-        raise error("E0623", f"the checkpoint of step {state.step:,} cannot be written: {why.strerror or why}", help=str(final)) from None
+        said = getattr(why, "strerror", None) or why
+        raise error("E0623", f"the checkpoint of step {state.step:,} cannot be written: {said}", help=str(final)) from None
     for old in steps(folder)[:-keep]: shutil.rmtree(place(folder, old), ignore_errors=True)
     return final
 
@@ -99,6 +100,7 @@ def check(folder: Path, step: int, spec_text: str) -> State:
         try: now = _sha256(at / name)
         except OSError: raise refuse(f"has no {name}") from None
         if now != written: raise refuse(f"is damaged: {name} is not as it was written")
+    if content["step"] != step: raise refuse(f"is not of that step, but of step {content['step']:,}")
     if content["spec"] != fingerprint(spec_text): raise refuse("belongs to another spec")
     return State(**{name: content[name] for name in State.__dataclass_fields__})
 

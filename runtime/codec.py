@@ -74,7 +74,8 @@ class Numbers:
 def from_facts(facts: dict[str, Any]) -> Codec:
     """The codec whose `facts` these are. Raises ValueError where they are none's."""
     match facts:
-        case {"kind": "characters", "characters": str(characters)} if characters: return Alphabet(characters)
+        case {"kind": "characters", "characters": str(characters), "size": int(size)} if len(characters) == size > 0:
+            return Alphabet(characters)
         case {"kind": "bytes"}: return Alphabet(None)
         case {"kind": "numbers", "size": int(size)} if size > 0: return Numbers(size)
     raise ValueError("no vocabulary")

@@ -14,6 +14,7 @@ def device_of(name: str | torch.device) -> torch.device:
     if found.type not in ("cpu", "cuda"): raise error("E0615", f"plait runs on cpu and cuda, not on {found.type}", help="cpu or cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise error("E0615", "no GPU is to be seen by torch here", help="cpu is always there")
+    if found.type == "cpu" and found.index: raise error("E0615", f"there is one cpu, not a number {found.index}", help="cpu")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise error("E0615", f"there is no GPU {found.index}: torch sees {torch.cuda.device_count()}", help="cuda is the first of them")
     return found

@@ -29,6 +29,7 @@ def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
     Raises PlaitError at `span` for what cannot be read."""
     if name.startswith("builtin:"): return np.frombuffer(_builtin(name.removeprefix("builtin:"), span), np.uint8)
     path = folder / name
+    if not name or "\0" in str(path): raise error("E0610", "the name of a file is needed here", span, help='text("FILE")')
     try:
         if path.is_dir(): raise error("E0610", f"`{name}` is a folder, not a file", span)
         size = path.stat().st_size
@@ -38,7 +39,9 @@ def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
     except FileNotFoundError: raise error("E0610", f"there is no file `{name}`", span, help=_nearby(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as why:
         raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None
-    except OSError as why: raise error("E0610", f"`{name}` cannot be read: {why.strerror or why}", span) from None
+    except OSError as why:
+        if why.errno is None: raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None      # bz2 says it so
+        raise error("E0610", f"`{name}` cannot be read: {why.strerror or why}", span) from None
     if len(unpacked) > LARGEST:
         raise error("E0611", f"`{name}` unpacks to more than {LARGEST / 2**30:g} GiB", span,
                     help="unpack it first: a plain file is mapped, not read")

@@ -17,7 +17,8 @@ from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
 from plait.compiler.passes.evaluation import evaluation
-from plait.compiler.program import Input, Program
+from plait.compiler.prims import Loop
+from plait.compiler.program import Input, Program, broken
 from plait.compiler.sizes import Sizes
 from plait.dsl.errors import error
 from plait.runtime.kernels import EMISSIONS
@@ -39,9 +40,10 @@ class Module(nn.Module):
     def __init__(self, program: Program, device: str | torch.device = "cpu", compile: bool = True,
                  kernels: Mapping[str, str] | None = None, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.program, self.compiles, self.forced = program, compile, dict(kernels or {})
+        self.program, self._compiles, self.forced = program, compile, dict(kernels or {})
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
+        self._sound: set[frozenset] = set()                # free dims that have been looked at
         _affordable(program, torch.device(device), dtype)
         for v in program.graph.ins:
             if v.kind != "param": continue
@@ -126,7 +128,7 @@ class Module(nn.Module):
             version = torch.__version__.split(".")
             target = Target(device, dtype, (int(version[0]), int(version[1])))
             chosen = claim(graph if self.training else evaluation(graph, self.program.sizes), target, self.forced)
-            self._lowered[at] = lower(chosen, self.program.sizes, EMISSIONS, compile=self.compiles)
+            self._lowered[at] = lower(chosen, self.program.sizes, EMISSIONS, compile=self._compiles)
         return self._lowered[at]
 
     # -- inputs --------------------------------------------------------------------------------------------------------------
@@ -161,11 +163,20 @@ class Module(nn.Module):
             if mask is None: mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
             self._fits(f"{i.name}_mask", m, mask, sizes)
             found[m.name] = mask
+        self._promised(sizes)
         return found
+
+    def _promised(self, sizes: Mapping[sp.Symbol, tuple[int, str]]) -> None:
+        """What the spec requires of its free dims holds of these sizes."""
+        free = {s: v for s, (v, _) in sizes.items()}
+        if not free or (key := frozenset(free.items())) in self._sound: return
+        if wrong := broken(self.program, free): raise error("E0605", wrong, numbers=", ".join(f"{s} = {v}" for s, v in free.items()))
+        self._sound.add(key)
 
     def _symbols(self, i: Input, v: Value, x: Tensor, mask: Tensor | None, counted: bool) -> tuple[Tensor, Tensor | None]:
         """The input in the dtype of the graph, and its mask."""
         if not isinstance(x, Tensor): raise error("E0603", f"input {i.name} is a {type(x).__name__}, not a tensor", i.span)
+        if x.layout != torch.strided: raise error("E0603", f"input {i.name} is a sparse tensor", i.span, help=f"{i.name}.to_dense()")
         for name, t in ((i.name, x), (f"{i.name}_mask", mask)):
             if t is not None and t.device != (here := self._device()):
                 raise error("E0603", f"input {name} lies on {t.device}, the model on {here}", i.span, help=f'{name}.to("{here}")')
@@ -227,7 +238,8 @@ class Module(nn.Module):
 
 def _affordable(program: Program, device: torch.device, dtype: torch.dtype) -> None:
     """Refuses what could never be built, before anything is: too many copies, or more parameters than there is memory."""
-    copies = max((program.sizes.integer(a.size) or 0 for v in program.graph.ins for a in v.axes if a.role == "copies"), default=0)
+    loops = [n.op.axis for n in program.graph.walk() if isinstance(n.op, Loop)]
+    copies = max((program.sizes.integer(a.size) or 0 for a in loops if a.role == "copies"), default=0)
     if copies > MOST_COPIES:
         raise error("E0606", f"{program.model} repeats a body {copies:,} times: a module has at most {MOST_COPIES:,} copies",
                     help="plait table counts any number of copies; to build the model choose fewer")

@@ -37,7 +37,7 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
 
     Raises PlaitError for whatever keeps the model from being trained; the data is looked at before anything is built."""
     file = open_file(spec)
-    model = model or _only(file)
+    model = _known(file, model) if model is not None else _only(file)
     program = expand(file, model, loss=True)
     found = recipe(file.spec, model, file.values(model))
     if found is None:
@@ -70,13 +70,19 @@ def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.d
 def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> tuple[Module, Codec]:
     """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data."""
     spec = parse(record.spec_text(folder), str(folder / record.SPEC))
-    program = expand(open_file(spec), record.about(folder)[0])
+    file = open_file(spec)
+    program = expand(file, _known(file, record.about(folder)[0]))
     with torch.random.fork_rng(devices=[]): return Module(program, device=device, compile=compile), record.vocabulary(folder)
 
 
 def _only(file: File) -> str:
     if len(file.models) == 1: return next(iter(file.models))
     raise error("E0637", f"the spec has {len(file.models)} models", help="--model " + " | ".join(file.models))
+
+
+def _known(file: File, model: str) -> str:
+    if model in file.models: return model
+    raise error("E0637", f"there is no model `{model}` in the spec", help=f"models: {', '.join(file.models)}")
 
 
 def _bound(spec: Spec, dim: str, value: int, span: Span | None) -> Spec:

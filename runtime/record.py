@@ -40,7 +40,12 @@ def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, tabl
         _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute())})
         if table is not None: _write(folder / "table.json", table)
         for name in (ROWS, TABLE, SAMPLES): (folder / name).write_text(",".join(COLUMNS) + "\n" if name == TABLE else "")
-    except OSError as why: raise _unkept(folder, why) from None
+    except OSError as why:
+        for name in ("machine.json", VOCABULARY, ABOUT, "table.json", ROWS, TABLE, SAMPLES): (folder / name).unlink(missing_ok=True)
+        (folder / ".lock").unlink(missing_ok=True)
+        try: folder.rmdir()                                       # where it held nothing else
+        except OSError: pass
+        raise _unkept(folder, why) from None
 
 
 def commit(folder: Path, spec_text: str) -> None:
@@ -115,12 +120,12 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
     return {**dataset.codec.facts(), "training_targets": dataset.symbols, "content": dataset.content}
 
 
-def other_data(folder: Path, dataset: Dataset) -> Diagnostic | None:
+def other_data(folder: Path, dataset: Dataset, code: str = "E0614") -> Diagnostic | None:
     """What to say where the data is not what the run began with."""
     before, now = _object(folder, VOCABULARY), data_facts(dataset)
     changed = [name.replace("_", " ") for name in now if before.get(name) != now[name]]
     if not changed: return None
-    return Diagnostic("E0614", f"the data is not what the run `{folder}` began with: another {' and '.join(changed)}",
+    return Diagnostic(code, f"the data is not what the run `{folder}` began with: another {' and '.join(changed)}",
                       numbers=f"{before.get('size')} symbols then, {now['size']} now; {before.get('training_targets')} training targets "
                               f"then, {now['training_targets']} now", help="put the old file back, or start a new run")
 
@@ -129,8 +134,12 @@ def other_data(folder: Path, dataset: Dataset) -> Diagnostic | None:
 def add(folder: Path, step: int, split: str, **measured: object) -> None:
     """One row in both files. A number that is not finite is written as null: JSON has no other word for it."""
     row = {"step": step, "split": split, **{k: _plain(v) for k, v in measured.items()}}
-    with (folder / ROWS).open("a") as file: file.write(json.dumps(row) + "\n")
-    with (folder / TABLE).open("a", newline="") as file: csv.DictWriter(file, COLUMNS, extrasaction="ignore").writerow(row)
+    try:
+        with (folder / ROWS).open("a") as file: file.write(json.dumps(row) + "\n")
+        with (folder / TABLE).open("a", newline="") as file: csv.DictWriter(file, COLUMNS, extrasaction="ignore").writerow(row)
+    except OSError as why:
+        raise error("E0623", f"the row of step {step:,} cannot be written in `{folder}`: {why.strerror or why}",
+                    help=f"make room, then plait resume {folder}") from None
 
 
 def add_sample(folder: Path, step: int, prompt: str, text: str) -> None:
@@ -151,9 +160,17 @@ def rewind(folder: Path, step: int) -> None:
     """Drops the rows behind a step, which a resumed run writes again."""
     kept = [r for r in rows(folder) if r["step"] <= step]
     _replace(folder / ROWS, "".join(json.dumps(r) + "\n" for r in kept))
-    lines = [",".join("" if r.get(c) is None else str(r[c]) for c in COLUMNS) for r in kept]
-    _replace(folder / TABLE, "\n".join([",".join(COLUMNS), *lines]) + "\n")
+    _replace(folder / TABLE, "\n".join([",".join(COLUMNS), *_table_rows(folder, step, kept)]) + "\n")
     _replace(folder / SAMPLES, "".join(json.dumps(r) + "\n" for r in rows(folder, SAMPLES) if r["step"] <= step))
+
+
+def _table_rows(folder: Path, step: int, kept: list[dict[str, Any]]) -> list[str]:
+    """The lines of the CSV up to a step: its own, or, where it has none, those of the JSON rows."""
+    try: head, *lines = (folder / TABLE).read_text(errors="replace").splitlines()
+    except (OSError, ValueError): head, lines = "", []
+    own = [t for t in lines if (first := t.split(",")[0]).isdecimal() and int(first) <= step]
+    if head == ",".join(COLUMNS) and len(own) >= len(kept): return own
+    return [",".join("" if r.get(c) is None else str(r[c]) for c in COLUMNS) for r in kept]
 
 
 def _plain(value: object) -> object:

@@ -92,6 +92,7 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
         device = torch.device(device)
         optimizer = optim.build(module.to(device), recipe.optimizer)
         checkpoint.load(folder, state.step, module, optimizer)
+        if console and steps is not None and steps <= state.step: console.print(f"the run stands at step {state.step:,} already")
         record.rewind(folder, state.step)
         if console and device.type == "cpu" and state.threads != torch.get_num_threads():
             now = torch.get_num_threads()

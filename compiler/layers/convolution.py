@@ -4,7 +4,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import SIZE_1, Mistake, Size, divided, feature, layer, sequence
+from plait.compiler.layer import SIZE_1, Mistake, Size, Stream, divided, feature, layer, sequence
 from plait.compiler.layers.linear import fan_in, linear
 
 
@@ -23,11 +23,17 @@ def convolved(b: Builder, x: Value, weight: Value, kernel, dilation, left, over:
     return b.region("convolution", body, x, weight, kernel=kernel, dilation=dilation, left=left, groups=groups)
 
 
+def present(b: Builder, x: Stream) -> Value:
+    """The stream with zeros where nothing is, as there are outside the sequence."""
+    return x.value if x.mask is None else b.where(x.mask, x.value, 0)
+
+
 @layer
-def conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = SIZE_1, groups: Size = SIZE_1,
+def conv(b: Builder, stream: Stream, width: Size, *, kernel: Size, dilation: Size = SIZE_1, groups: Size = SIZE_1,
          causal: bool = False, bias: bool = True) -> Value:
     """A convolution of `kernel` neighbours `dilation` apart: [n, d] → [n, width]; kernel·n·d·width / groups MACs.
-    Causal: the kernel − 1 before and itself; else ⌊(kernel − 1)/2⌋ before and the rest after."""
+    Causal: the kernel − 1 before and itself; else ⌊(kernel − 1)/2⌋ before and the rest after. Positions that are padding count as zeros."""
+    x = present(b, stream)
     d, out = feature(x), axis("d'", width)
     w, left = axis("w", kernel, "window"), before(kernel, causal)
     if b.sizes.integer(groups) == 1:
@@ -43,10 +49,11 @@ def conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = SI
 
 
 @layer
-def separable_conv(b: Builder, x: Value, width: Size, *, kernel: Size, dilation: Size = SIZE_1, causal: bool = False,
+def separable_conv(b: Builder, stream: Stream, width: Size, *, kernel: Size, dilation: Size = SIZE_1, causal: bool = False,
                    bias: bool = True) -> Value:
     """Every feature convolved by itself, then a linear map: [n, d] → [n, width]; kernel·n·d + n·d·width MACs.
     Vaswani et al. 2017, section 4."""
+    x = present(b, stream)
     d, w = feature(x), axis("w", kernel, "window")
     with b.named("depth"):
         y = convolved(b, x, b.param("weight", d, w, init=fan_in(w)), kernel, dilation, before(kernel, causal), ("w",), d.size)

@@ -4,7 +4,7 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder, Init
 from plait.compiler.graph import Value
-from plait.compiler.layer import NUMBER_1, Mistake, Number, Share, Size, Table, feature, layer
+from plait.compiler.layer import NUMBER_1, Mistake, Number, Share, Size, Stream, Table, feature, layer
 from plait.compiler.layers.linear import ZERO
 
 
@@ -19,14 +19,19 @@ def rows(b: Builder, table: Table | sp.Expr, width: sp.Expr | None) -> Value:
 
 
 @layer
-def embed(b: Builder, x: Value, table: Share | Size, *, width: Size | None = None, scale: Number = NUMBER_1) -> Value:
+def embed(b: Builder, stream: Stream, table: Share | Size, *, width: Size | None = None, scale: Number = NUMBER_1) -> Value:
     """Symbols to rows of a table: [n] of V → [n, d]. With a size, the layer has a table of its own and needs a width.
     A lookup is movement: 0 MACs."""
+    x = stream.value
     if x.kind != "index": raise Mistake("E0313", "embed reads symbols, and this stream holds vectors already")
     if not isinstance(table, Table) and width is None:
         raise Mistake("E0502", "embed needs a width when it is given the number of symbols", "table", help="embed(V, width = d)")
     if isinstance(table, Table) and width is not None and not b.sizes.same(table.width, width):
         raise Mistake("E0302", f"the shared table {table.name} is {table.width} wide, not {width}", "width", (table.width, width))
+    have, need = b.sizes.integer(table.rows if isinstance(table, Table) else table), b.sizes.integer(stream.symbols or 1)
+    if have is not None and need is not None and have < need:
+        raise Mistake("E0302", f"the table has {have:,} rows, and the stream {need:,} symbols", "table", (stream.symbols,),
+                      help=f"embed({stream.symbols}, …)")
     y = b.gather(rows(b, table, width), x, "V", name="lookup")
     return y if scale == 1 else b.mul(y, scale)
 

@@ -1,4 +1,5 @@
 """How a position is told to the layers above."""
+from dataclasses import replace
 from typing import Literal
 
 import sympy as sp
@@ -26,7 +27,7 @@ def positions(b: Builder, x: Stream, kind: Literal["sinusoidal", "learned", "axi
     rotary: nothing is added; every attention that follows turns its queries and keys by their position (Su et al. 2021)."""
     feature(x.value), sequence(x.value)
     _only(kind, learned={"max": max}, axial={"grid": grid, "widths": widths})
-    if kind == "rotary": return Stream(x.value, x.mask, BASE)
+    if kind == "rotary": return replace(x, rotary=BASE)
     if kind == "sinusoidal": table = _sinusoidal(b, x.value)
     elif kind == "learned": table = _learned(b, x.value, max)
     else: table = _axial(b, x.value, grid, widths)
@@ -79,6 +80,7 @@ def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
     if have is not None and want is not None and want > have:
         raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),
                       help=f"positions(learned, max = {want})")
+    if not sizes.same(most, n.size): b.limit(n.size, most, "learned positions")
     table = b.param("weight", axis("n", most, "sequence"), d, init=small(d.size))
     return table if sizes.same(most, n.size) else b.slice(table, "n", 0, n.size)
 
@@ -98,6 +100,7 @@ def _axial(b: Builder, x: Value, grid, widths) -> Value:
         wrong.append(Mistake("E0302", f"the widths add up to {total if total is not None else left + right}, and the stream is "
                              f"{width if width is not None else d.size} wide", "widths", (d.size,)))
     if wrong: raise ExceptionGroup("axial positions", wrong)
+    b.limit(n.size, rows * columns, "a grid of axial positions")
     row, column = axis("row", rows, "sequence"), axis("column", columns, "sequence")
     sides = []
     for name, along, width in (("row", row, left), ("column", column, right)):

@@ -1,4 +1,6 @@
 """Shifts along the sequence."""
+from dataclasses import replace
+
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
 from plait.compiler.layer import Stream, layer, sequence
@@ -17,4 +19,4 @@ def shift_right(b: Builder, x: Stream) -> Stream:
     # what stands first exists always
     first = b.map("eq", b.position(sequence(x.value)), 0)
     mask = None if x.mask is None else b.map("or", shifted(b, x.mask, n), first)
-    return Stream(shifted(b, x.value, n), mask, x.rotary)
+    return replace(x, value=shifted(b, x.value, n), mask=mask)

@@ -27,6 +27,11 @@ def spec(body: str, dims: str = "n = 16; d = 8; h = 2; f = 4 * d", before: str =
     return f"plait 1\ndims {{ {dims} }}\n{before}\nmodel m {{\n  input x: stream[n, d]\n  y = x {{\n{body}\n  }}\n  output y: {out}\n}}\n"
 
 
+LM = """plait 1
+model m { input text: tokens[8] of 5; logits = text { embed(5, width = 4); unembed(5) }; output logits: [8, 5] }
+train m { data = bytes("x"); loss = cross_entropy(logits, next(text)); batch = 2 sequences; lr = 1; stop = 1 steps }
+"""
+
 CASES = {
     # body or whole file, code, marked text, words in the message or help
     "a misspelt layer": (spec("attnetion(heads = h)"), "E0402", "attnetion", "attention"),
@@ -51,6 +56,27 @@ CASES = {
     "an odd width": (spec("positions(sinusoidal)", "n = 8; d = 5"), "E0301", "sinusoidal", "d = 4 or 6"),
     "odd heads to turn": (spec("positions(rotary); attention(heads = 2, head_width = 3)"), "E0301", "3", "head_width = 2 or 4"),
     "the batch as a size": (spec("linear(b)"), "E0401", "b", "in scope"),
+    "a recurrence repeated in pieces": (spec("chunked(over = n, pieces = 4) { repeat 2 { gru(d) } }"), "E0308", "gru(d)", "move it out"),
+    "attention repeated in pieces": (spec("chunked(over = n, pieces = 4) { repeat 2 shared { attention(heads = h) } }"), "E0308",
+                                     "attention(heads = h)", "move it out"),
+    "a reversible recurrence in pieces": (
+        spec("chunked(over = n, pieces = 4) { reversible(repeat = 2) { a: { linear(d) }; c: { gru(d) } } }"),
+        "E0308", "gru(d)", "move it out"),
+    "dilations in pieces": (spec("chunked(over = n, pieces = 4) { repeat 2 as i { conv(d, kernel = 2, dilation = 2^i) } }"), "E0308",
+                            "conv(d, kernel = 2, dilation = 2^i)", "move it out"),
+    "positions in pieces": (spec("chunked(over = n, pieces = 4) { positions(learned) }"), "E0308", "positions(learned)", "move it out"),
+    "axial positions in pieces": (
+        spec("chunked(over = n, pieces = 4) { positions(axial, grid = (4, 4), widths = (4, 4)) }"), "E0308",
+        "positions(axial, grid = (4, 4), widths = (4, 4))", "move it out"),
+    "turns in pieces": (spec("chunked(over = n, pieces = 4) { positions(rotary) }; attention(heads = h)"), "E0308", None, "out of chunked"),
+    "two outputs of one name": (
+        spec("linear(d)").replace("output y", "output y: [n, d]\n  output y"), "E0406", "output y: [n, d]", "two outputs"),
+    "a name of PyTorch": (spec("linear(d)").replace("y", "training"), "E0406", None, "choose another"),
+    "a table with too few rows": (
+        "plait 1\nshare t = embedding(5, 8)\nmodel m { input x: tokens[4] of 11; y = x { embed(t) }; output y: [4, 8] }\n",
+        "E0302", "t", "5 rows"),
+    "a loss of symbols": (LM.replace("logits, next", "text, next"), "E0309", "text", "a score for every symbol"),
+    "next of nothing": (LM.replace("next(text)", "next()"), "E0402", "next()", "no input of symbols"),
     "a size of zero": (spec("linear(d - d)"), "E0303", "d - d", "at least 1"),
     "a broken promise": ("plait 1\ndims { n = 10; c = 4; require n % c == 0 }\n", "E0304", "require n % c == 0", "n % c == 0"),
     "an odd number of buckets": (spec("lsh_attention(heads = h, chunk = 4, buckets = 7)"), "E0305", "7", "even"),

@@ -138,3 +138,42 @@ def test_a_model_that_is_not_finite_says_so(folder):
     checkpoint.save(folder / "run", made.module, optim.build(made.module, made.recipe.optimizer), state)
     assert "not finite" in run("sample", folder / "run", code=1).stderr
     assert "not finite" in run("evaluate", folder / "run", code=1).stderr
+
+
+def test_swapped_checkpoints_are_refused(folder):
+    """What a checkpoint's folder says and what it holds must agree."""
+    at = folder / "run" / "checkpoints"
+    (at / "step-000000").rename(at / "spare")
+    (at / "step-000003").rename(at / "step-000000")
+    (at / "spare").rename(at / "step-000003")
+    assert "of step 0" in run("resume", folder / "run", "--eager", "--steps", 4, code=1).stderr
+    (at / "step-000003").rename(at / "step-000777")
+    assert "of step 0" in run("resume", folder / "run", "--eager", "--steps", 4, code=1).output
+
+
+def test_rows_of_one_file_outlive_the_damage_of_the_other(folder):
+    before = (folder / "run" / "metrics.csv").read_text().splitlines()
+    (folder / "run" / "metrics.jsonl").write_text("")
+    run("resume", folder / "run", "--eager", "--steps", 4)
+    assert (folder / "run" / "metrics.csv").read_text().splitlines()[:len(before)] == before
+
+
+def test_a_model_that_is_not_in_the_spec(folder):
+    at = folder / "run" / "run.json"
+    for name in ("zzz", ""):
+        at.write_text(json.dumps({**json.loads(at.read_text()), "model": name}))
+        for command in ("sample", "evaluate", "resume"): assert "no model" in run(command, folder / "run", code=1).stderr
+
+
+def test_a_reader_that_has_gone_does_not_stop_a_training(made, tmp_path):
+    import subprocess
+    import sys
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    command = [sys.executable, "-c", "from plait.cli import main; main()", "train", "m.plait", "--eager", "--out", "piped",
+               "--set", "train.stop=20 steps"]
+    text = (tmp_path / "m.plait").read_text().replace("stop = 3 steps", "stop = 3 steps\n  every 1 steps { evaluate(loss) }")
+    (tmp_path / "m.plait").write_text(text)
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        p.stdout.close()
+        p.wait(60)
+    assert (tmp_path / "piped" / "checkpoints" / "step-000020").is_dir()

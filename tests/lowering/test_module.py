@@ -121,6 +121,66 @@ def test_padding(kit):
     with pytest.raises(PlaitError): m(x, x_mask=torch.ones(2, 7))
 
 
+@pytest.mark.parametrize("chain", [
+    "attention(heads = 2)", "attention(heads = 2, window = 3)", "attention(heads = 2, causal = true, share_qk = true)",
+    "lsh_attention(heads = 2, chunk = 2)", "conv(d, kernel = 3)", "conv(d, kernel = 3, dilation = 2, causal = true)",
+    "conv(d, kernel = 3, groups = 2)", "separable_conv(d, kernel = 5)", "rnn(d)", "lstm(d, direction = both); linear(d)",
+    "gru(d, direction = backward)",
+    "shift_right; attention(heads = 2)", "repeat 2 { residual { conv(d, kernel = 3) } }", "positions(learned); feed_forward(9)",
+])
+def test_what_is_not_there_has_no_influence(kit, chain):
+    """Behind the padding anything may stand: the positions that are there neither read it, nor send it a gradient."""
+    m = kit.module(chain, padded=True).eval()
+    there = torch.arange(7) < torch.tensor([[5], [7], [1]])
+    x = torch.randn(3, 7, 8, dtype=torch.float64)
+    other = torch.where(there[..., None], x, 7.0).requires_grad_()
+    y = m(other, x_mask=there)
+    assert torch.allclose(y[there], m(x, x_mask=there)[there], atol=1e-12)
+    y[there].square().sum().backward()
+    assert (other.grad[~there] == 0).all() and (other.grad[there] != 0).any()
+
+
+def test_free_sizes_are_held_to_what_was_promised(kit):
+    m = kit.module("positions(learned, max = 9); linear(d)", n="free")
+    assert m(torch.zeros(1, 9, 8, dtype=torch.float64)).shape == (1, 9, 8)
+    with pytest.raises(PlaitError, match="learned positions for 9 places, and this input has 13"): m(torch.zeros(1, 13, 8))
+    m = kit.module("positions(axial, grid = (4, 4), widths = (4, 4))", n="free")
+    with pytest.raises(PlaitError, match="16 places, and this input has 17"): m(torch.zeros(1, 17, 8))
+    m = kit.module("linear(d)", n="free", c="n / 4")
+    with pytest.raises(PlaitError, match="c = 1.5 is no size"): m(torch.zeros(1, 6, 8))
+    m = kit.module("linear(d)", share="dims { w = 3; require n % w == 0 }", n="free")
+    with pytest.raises(PlaitError, match="the spec requires n % w == 0"): m(torch.zeros(1, 7, 8))
+    assert m(torch.zeros(1, 6, 8, dtype=torch.float64)).shape == (1, 6, 8)
+
+
+@pytest.mark.parametrize("name", ["lambda", "self", "None", "forward", "loss", "args"])
+def test_names_that_python_has_too(kit, name):
+    from plait.compiler.expand import expand, open_file
+    from plait.dsl.parser import parse
+    text = f"plait 1\nmodel m {{ input {name}: stream[7, 8]; out = {name} {{ linear(8) }}; output out: [7, 8] }}\n"
+    m = Module(expand(open_file(parse(text)), "m"), compile=False)
+    assert m(torch.zeros(2, 7, 8)).shape == (2, 7, 8)
+
+
+def test_a_tensor_that_is_no_plain_one(kit):
+    m = kit.module("linear(d)")
+    with pytest.raises(PlaitError, match="sparse"): m(torch.zeros(1, 7, 8).to_sparse())
+    with pytest.raises(PlaitError, match="lies on meta"): m(torch.zeros(1, 7, 8, device="meta"))
+
+
+def test_a_target_is_asked_for_by_the_loss_alone():
+    from plait.compiler.expand import expand, open_file
+    from plait.dsl.parser import parse
+    text = """plait 1
+model m { input text: tokens[7] of 5; input label: class of 3; y = text { embed(5, width = 8); pool(mean); linear(3) }; output y: [3] }
+train m { data = bytes("a"); loss = cross_entropy(y, label); batch = 1 sequences; lr = 1; stop = 1 steps }
+"""
+    m = Module(expand(open_file(parse(text)), "m", loss=True), compile=False)
+    x = torch.zeros(2, 7, dtype=torch.long)
+    assert m(x).shape == (2, 3) and m.loss(x, torch.tensor([0, 2])).isfinite()
+    with pytest.raises(PlaitError, match="label is missing"): m.loss(x)
+
+
 def test_losses_and_scores(kit):
     m = kit.module(CHAIN, loss="cross_entropy(y, next(x))", **TOKENS)
     x = torch.randint(0, 11, (3, 8))

@@ -1,0 +1,81 @@
+"""A model as a picture: its layers in the order in which they wait for each other. Layout and drawing are networkx's work."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.prims import Loop
+from plait.compiler.program import Program
+from plait.plot import pyplot
+
+if TYPE_CHECKING:
+    import networkx
+
+
+def layers(program: Program) -> networkx.DiGraph:
+    """A vertex an input, an output, and a statement of the spec (where one is passed twice, a vertex each time); an edge a stream.
+    Vertices carry `label` and `copies`."""
+    import networkx
+    g = networkx.DiGraph()
+    made: dict[Value, str] = {}
+    for i in program.inputs:
+        g.add_node(f"in {i.name}", label=i.name, copies="")
+        for v in (i.value, i.mask):
+            if v is not None: made[v] = f"in {i.name}"
+    _walk(g, program, program.graph, made, "")
+    for name, v in zip(program.outputs, program.graph.outs):
+        g.add_node(f"out {name}", label=name, copies="")
+        if v in made: g.add_edge(made[v], f"out {name}")
+    return g
+
+
+def _walk(g: networkx.DiGraph, program: Program, graph: Graph, made: dict[Value, str], copies: str) -> None:
+    for n in graph.nodes:
+        read = {made[v] for v in n.ins if v in made}
+        if n.body is not None:
+            inside = {i: made[v] for i, v in zip(n.body.ins, n.ins) if v in made}
+            more = f"× {n.op.axis.size}" if isinstance(n.op, Loop) and n.op.axis.role == "copies" else ""
+            _walk(g, program, n.body, inside, " ".join(t for t in (copies, more) if t))
+            made |= {v: inside[o] for v, o in zip(n.outs, n.body.outs) if o in inside}
+            continue
+        if not read: continue                                 # made from parameters and numbers alone
+        at = _vertex(g, program, n, read, copies)
+        for r in read - {at}: g.add_edge(r, at)
+        made |= dict.fromkeys(n.outs, at)
+
+
+def _vertex(g: networkx.DiGraph, program: Program, n: Node, read: set[str], copies: str) -> str:
+    """The vertex of a node's statement; a further one where the node waits for what waits for that."""
+    import networkx
+    name = program.places.get(n.at, n.at.rsplit("/", 1)[-1])
+    k = 0
+    while (at := f"{n.at} {k}") in g and any(r != at and networkx.has_path(g, at, r) for r in read): k += 1
+    if at not in g: g.add_node(at, label=name if k == 0 else f"{name}: sum" if name == "residual" else name, copies=copies)
+    return at
+
+
+def draw(program: Program, out: Path) -> None:
+    """Writes the picture, beside and then renamed."""
+    import networkx
+    plt = pyplot()
+    g = layers(program)
+    for depth, level in enumerate(networkx.topological_generations(g)):
+        for v in level: g.nodes[v]["depth"] = depth
+    place = networkx.multipartite_layout(g, subset_key="depth", align="horizontal")
+    place = {v: (x, -y) for v, (x, y) in place.items()}
+    wide = max(sum(1 for v in g if g.nodes[v]["depth"] == d) for d in {g.nodes[v]["depth"] for v in g})
+    deep = 1 + max(g.nodes[v]["depth"] for v in g)
+    figure, panel = plt.subplots(figsize=(max(4.0, 2.2 * wide), max(3.0, 0.6 * deep)))
+    try:
+        labels = {v: f"{g.nodes[v]['label']} {g.nodes[v]['copies']}".strip() for v in g}
+        networkx.draw_networkx_edges(g, place, ax=panel, node_size=1500, edge_color="0.6", arrowsize=8)
+        networkx.draw_networkx_labels(g, place, labels, ax=panel, font_size=8,
+                                      bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.4"})
+        panel.set_axis_off()
+        panel.set_title(program.model)
+        figure.tight_layout()
+        beside = out.with_name(f".{out.stem}.new{out.suffix}")
+        figure.savefig(beside, metadata={"Date": None} if out.suffix == ".svg" else None)
+        beside.replace(out)
+    finally: plt.close(figure)

@@ -1,0 +1,59 @@
+"""Curves of derived costs as PNG or SVG. Drawing is matplotlib's work; it comes with `pip install plait[plot]`."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plait.compiler.curves import Crossing, Curve
+from plait.dsl.errors import error
+
+UNITS = {"work": "multiply-adds", "sequential": "operations that wait for each other", "path": "steps between the farthest positions",
+         "params": "parameters", "saved": "bytes", "peak": "bytes"}
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, drawing into files. Raises PlaitError where it is not installed."""
+    try:
+        from matplotlib import pyplot as plt
+    except ImportError:
+        raise error("E0640", "plots need matplotlib, which is not installed", help="pip install 'plait[plot]'") from None
+    plt.switch_backend("Agg")
+    return plt
+
+
+def checked(out: Path) -> Path:
+    """A file that can be drawn into. Raises PlaitError for an ending that no drawing has."""
+    if out.suffix.lower() not in FORMATS:
+        raise error("E0640", f"a plot is written as {', '.join(FORMATS)}, not as `{out.name}`", help=f"--out {out.stem or 'plot'}.svg")
+    return out
+
+
+def draw(found: Sequence[Curve], crossings: Sequence[Crossing], unknown: str, out: Path, title: str) -> None:
+    """One panel a quantity, both axes logarithmic, crossings marked. Written beside, then renamed."""
+    plt = pyplot()
+    quantities = list(dict.fromkeys(c.quantity for c in found))
+    figure, panels = plt.subplots(1, len(quantities), figsize=(6.0 * len(quantities), 4.5), squeeze=False)
+    try:
+        for panel, quantity in zip(panels[0], quantities):
+            for c in found:
+                if c.quantity == quantity: panel.plot(c.x, c.y, label=c.model)
+            for x in crossings:
+                if x.quantity != quantity: continue
+                panel.plot([x.x], [x.y], "o", color="black", markersize=4)
+                panel.annotate(f"{unknown} = {x.x:,}", (x.x, x.y), textcoords="offset points", xytext=(6, -10), fontsize=8)
+            panel.set(xscale="log", yscale="log" if _positive(found, quantity) else "linear", xlabel=unknown,
+                      ylabel=UNITS.get(quantity, quantity), title=quantity)
+            panel.grid(alpha=0.3)
+            panel.legend(fontsize=8)
+        figure.suptitle(title)
+        figure.tight_layout()
+        beside = out.with_name(f".{out.stem}.new{out.suffix}")
+        figure.savefig(beside, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+        beside.replace(out)
+    finally: plt.close(figure)
+
+
+def _positive(found: Sequence[Curve], quantity: str) -> bool:
+    return all((c.y[c.y == c.y] > 0).all() for c in found if c.quantity == quantity)
