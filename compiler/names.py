@@ -92,7 +92,7 @@ class Names:
             try: value = evaluate(found, at)
             except Free: continue
             except (ArithmeticError, ValueError, TypeError): fine = False; break  # log of 0, a root of something negative
-            if abs(value) > LARGEST and not where:
+            if not where and not -LARGEST <= value <= LARGEST:
                 raise error("E0303", "a number is at most 10^60 here", e.span, *self.notes(found))
         if not fine: raise error("E0303", f"{text(e)} is no number{where}", e.span, *self.notes(found))
         return found

@@ -73,5 +73,9 @@ CODES: dict[str, str] = {
     "E0999": "a mistake of plait itself",
     "W0401": "a model that can see what it is to predict",
     "W0402": "a stream that nothing reads",
+    "W0403": "a model that does not reach all positions",
+    "W0404": "scores that do not fit into memory",
+    "W0405": "hashing that does not pay yet",
+    "W0406": "hashing that costs more than it saves",
     "W0614": "data that is not what the run began with",
 }

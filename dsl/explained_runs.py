@@ -20,6 +20,11 @@ def trained(layers: str = "gru(d)", also: str = "", **settings: str) -> str:
         *([f"train m {{\n{block}\n}}"] + ([also] if also else [])))
 
 
+def layered(layer: str, n: str) -> str:
+    """One layer on a stream of n vectors."""
+    return file(f"dims {{ n = {n}; d = 64 }}", f"model m {{\n  input x: stream[n, d]\n  y = x {{ {layer} }}\n  output y: [n, d]\n}}")
+
+
 def unread(out: str) -> str:
     """Two streams in a row, and one of them an output."""
     return file("dims { n = 16; d = 32 }", "model m {\n  input x: stream[n, d]\n  y = x { gru(d) }\n  z = y { linear(d) }\n"
@@ -148,6 +153,25 @@ RUNS: dict[str, Entry] = {
         "A stream that is no output and that no other one reads does no work, but its parameters are counted, and never trained. Often "
         "its name is missing further down. Use it, make it an output, or take it away.",
         unread("y"), unread("z")),
+    "W0403": (
+        "What stands farther back than the stack reaches has no influence on an output, whatever is learned. A stack of causal "
+        "convolutions of width k reaches k − 1 positions a layer; where the dilation grows as k^i, k times as far with each.",
+        trained("conv(d, kernel = 3, causal = true)"),
+        trained("repeat 6 as i { residual { conv(d, kernel = 2, dilation = 2^i, causal = true) } }")),
+    "W0404": (
+        "Attention that holds its scores whole needs a number for every pair of positions, every head and every sequence of the batch. "
+        "The fused kernels never hold them, but they take no dropout, and `kernel = body` asks for the definition.",
+        layered("attention(heads = 4, kernel = body)", "1Mi"), layered("attention(heads = 4)", "1Mi")),
+    "W0405": (
+        "Hashing, and a window for every round, cost more than all pairs while the sequence is short. The message says at which length "
+        "it turns; `plait solve` finds the first one.",
+        layered("lsh_attention(heads = 4, chunk = 64, rounds = 16)", "1Ki"),
+        layered("lsh_attention(heads = 4, chunk = 64, rounds = 16)", "16Ki")),
+    "W0406": (
+        "The product with random rotations grows with the number of buckets. With a bucket for every chunk, hashing is quadratic in the "
+        "length again; a pair of factors is one digit each, and costs their sum and not their product.",
+        layered("lsh_attention(heads = 4, chunk = 64)", "64Ki"),
+        layered("lsh_attention(heads = 4, chunk = 64, buckets = (32, 64))", "64Ki")),
     "W0614": (
         "The figures are those of the data that is there today, read by the vocabulary of the run. They say nothing of what the run "
         "was trained on.",

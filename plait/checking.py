@@ -1,9 +1,11 @@
 """Everything that can be said of a spec without running it: mistakes in all its models and train blocks, and warnings."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from plait.compiler.causality import leaks
+from plait.compiler.doubts import doubts
 from plait.compiler.expand import File, expand
 from plait.compiler.unused import unused
 from plait.dsl.errors import LIMIT, Diagnostic, PlaitError
@@ -18,7 +20,19 @@ class Checked:
 
 def meant(file: File, model: str) -> list[Diagnostic]:
     """What a model says that its author can hardly mean."""
-    return [*leaks(file, model), *unused(file, model)]
+    return [*leaks(file, model), *unused(file, model), *doubts(file, expand(file, model), memory(), _batch(file, model))]
+
+
+def memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _batch(file: File, model: str) -> int:
+    """Sequences in a batch, where the train block says it so."""
+    from plait.runtime.recipe import recipe
+    found = recipe(file.spec, model, file.values(model))
+    return int(found.batch.amount) if found and found.batch.unit == "sequences" and isinstance(found.batch.amount, int) else 1
 
 
 def check(file: File) -> Checked:

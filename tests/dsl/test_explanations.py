@@ -98,7 +98,7 @@ right:
     }"""
 
 
-@pytest.mark.parametrize("code, help", [("E301", "`E0301`"), ("E0300", "`E0301`"), ("W0403", "`W0401`"), ("heads", "has the code")])
+@pytest.mark.parametrize("code, help", [("E301", "`E0301`"), ("E0300", "`E0301`"), ("W0499", "`W0401`"), ("heads", "has the code")])
 def test_a_code_that_does_not_exist(code, help):
     with pytest.raises(PlaitError) as caught: explained(code)
     d, = caught.value.diagnostics
