@@ -69,10 +69,11 @@ def covers(x: Sum, y: Sum) -> bool:
     for k, v in y.items():
         c = v - x.get(k, 0)
         if c > 0: less[k] = c
-    if len(less) > 4: return False
     for k, v in x.items():
         c = v - y.get(k, 0)
         if c > 0: more[k] = c
+        elif c < 0 and k not in y: less[k] = -c
+    if len(less) > 4: return False
     constant = less.pop(ONE, 0) - more.pop(ONE, 0)
     if not less and constant <= 0: return True
     for k, need in less.items():
