@@ -11,10 +11,9 @@ from typing import assert_never
 import sympy as sp
 
 from plait.compiler.axis import volume
-from plait.compiler.costs.maxplus import NEVER, NOW, Late, late, latest, plus, times, written
+from plait.compiler.costs.maxplus import NEVER, NOW, Late, expression, late, latest, plus, times, written
 from plait.compiler.costs.order import added
-from plait.compiler.costs.power import Rates, after, handed_out
-from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.graph import Graph, Node
 from plait.compiler.prims import (
     Broadcast,
     Concat,
@@ -40,6 +39,7 @@ from plait.compiler.prims import (
 from plait.compiler.sizes import ceil_log2
 
 Weigh = Callable[[Node], sp.Expr]
+Through = Callable[[Loop, Sequence[Late], Weigh], list[Late]]           # (loop, when its operands are there, weights) → its results
 ZERO = sp.Integer(0)
 
 
@@ -76,14 +76,15 @@ def depth(graph: Graph, weigh: Weigh = unit) -> sp.Expr:
     return added([found]) if found.has(sp.Sum) else found
 
 
-def chain(graph: Graph, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
-    """When each output is there, given when each input is. NEVER marks what does not depend on any input considered."""
+def chain(graph: Graph, entry: Sequence[Late], weigh: Weigh, loop: Through | None = None) -> list[Late]:
+    """When each output is there, given when each input is. NEVER marks what does not depend on any input considered.
+    loop: how a loop is gone through (default: `trips`)."""
     at = dict(zip(graph.ins, entry))
     for n in graph.nodes:
         ins = [at[v] for v in n.ins]
         match n.op:
-            case Region(_, body): outs = chain(body, ins, weigh)
-            case Loop(): outs = trips(n.op, ins, weigh)
+            case Region(_, body): outs = chain(body, ins, weigh, loop)
+            case Loop(): outs = (loop or trips)(n.op, ins, weigh)
             case _:
                 weight = weigh(n)
                 outs = [latest(ins) if weight == 0 else plus(latest(ins), late(weight))]
@@ -92,36 +93,41 @@ def chain(graph: Graph, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
 
 
 def trips(op: Loop, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
-    """A loop in closed form: when its states are there after the last trip, and all that its trips hand out.
-
-    Pieces run one after another, each as long as its whole. Else a trip waits for the states of the one before it and for what it reads
-    from outside, each in its own time: what runs beside the memory of a decoder is not counted behind it. A scan step weighs at least
-    1, from what it reads to the states and from state to state."""
-    return _pieces(op, entry, weigh) if op.axis.role == "chunk" else _states(op, entry, weigh)
-
-
-def _pieces(op: Loop, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
-    if not latest(entry): return [NEVER] * len(op.body.outs)
-    one = chain(op.body, entry, weigh)
-    each = chain(op.body, [NEVER if _key(v) else NOW for v in op.body.ins], weigh)             # once the piece before is through
-    # what a piece makes early does not wait for the rest of the last piece
-    before = plus(latest([NOW, *one]), times(latest([NOW, *each]), op.axis.size - 2))
-    return [latest([x, plus(before, y or NOW)]) for x, y in zip(one, each)]
-
-
-def _key(v: Value) -> bool:
-    return v.kind == "index" and not v.axes
-
-
-def _states(op: Loop, entry: Sequence[Late], weigh: Weigh) -> list[Late]:
-    count, outside = op.carried, list(entry[op.carried:])
-    ways = [chain(op.body, [NOW if k == i else NEVER for k in range(len(entry))], weigh) for i in range(count)]
-    read = chain(op.body, [NEVER] * count + outside, weigh)
-    least = late(1) if op.axis.role == "sequence" else NOW
-
-    def stepped(x: Late, base: Late) -> Late: return latest([x, plus(base, least)]) if x else NEVER
-    step = [[stepped(way[k], NOW) for k in range(count)] for way in ways]
-    rates = Rates(op, step, [stepped(x, latest(outside)) for x in read[:count]], [e or NOW for e in entry[:count]])
-    return [*after(rates), *handed_out(rates, [way[count:] for way in ways], read[count:])]
+    """A loop in closed form: the first trip, and then c for each of the others, with c the chain from state to state (the depth
+    of a piece, where pieces run one after another). The first trip has its states when the states before it and whatever else it
+    reads, each in its own time, have come through: what runs beside the memory of a decoder is not counted behind it. A scan
+    step weighs at least 1, from input to state and from state to state."""
+    count, inside = op.carried, len(entry)
+    others = [NOW if e else NEVER for e in entry]
+    if not count or op.axis.role == "chunk":
+        whole, first = latest([NOW, *chain(op.body, others, weigh)]), latest([NOW, *chain(op.body, entry, weigh)])
+        return [plus(_at_first(first, op), _others(whole, op))] * len(op.body.outs)
+    rows = [chain(op.body, [NOW if k == i else NEVER for k in range(inside)], weigh) for i in range(count)]    # state to state
+    least = late(1) if op.axis.role == "sequence" else NEVER
+    step = latest([*(row[k] for row in rows for k in range(count)), least, NOW])
+    if not any(_equal(latest([row[i], least, NOW]), step) for i, row in enumerate(rows)):
+        # the closed form holds where the heaviest chain of a trip leads from a state back to itself: it is walked trip after trip
+        raise NotImplementedError("the states of this loop wait for each other at several rates")
+    start = [e or NOW for e in entry[:count]]
+    read = chain(op.body, [NEVER] * count + list(entry[count:]), weigh)                    # from what is no state
+    first = latest([*read[:count], *(plus(s, step if least else row[k]) for s, row in zip(start, rows) for k in range(count)),
+                    plus(latest([*entry[count:], *start]), least)])
+    state = plus(_at_first(first, op), _others(step, op))
+    # what a trip hands out besides the state: it waits for the state before the last trip, or for the trip's own input
+    before = plus(latest(start), _others(step, op))
+    return [state] * count + [latest([state, read[k], *(plus(before, row[k]) for row in rows)]) for k in range(count, len(op.body.outs))]
 
 
+def _at_first(x: Late, op: Loop) -> Late:
+    """Of the first trip, where the body reads the trip's number."""
+    return x if op.index is None else latest(late(expression(a).subs(op.index, 0)) for a in x)
+
+
+def _others(x: Late, op: Loop) -> Late:
+    """Of all trips but the first, one after another."""
+    e, last = written(x), op.axis.size - 1
+    return times(x, last) if op.index is None or op.index not in e.free_symbols else late(sp.Sum(e, (op.index, 1, last)))
+
+
+def _equal(x: Late, y: Late) -> bool:
+    return set(map(expression, x)) == set(map(expression, y))

@@ -11,8 +11,10 @@ from plait.compiler.axis import BATCH_SIZE
 from plait.compiler.costs.depth import Weigh, chain, tree, unit
 from plait.compiler.costs.maxplus import NEVER, NOW, latest, written
 from plait.compiler.costs.order import added, over_trips
+from plait.compiler.costs.power import at_rates
 from plait.compiler.costs.work import LEDGERS, once, visits
-from plait.compiler.graph import Graph
+from plait.compiler.graph import Graph, Node
+from plait.compiler.sizes import Sizes
 
 if TYPE_CHECKING:
     from plait.compiler.derive import Joint
@@ -22,17 +24,35 @@ PHASES = ("forward", "recompute", "backward")
 
 @dataclass(frozen=True)
 class Training:
-    """Of one sequence. work: phase → ledger → count; unit, tree: the depth of forward and backward together."""
+    """Of one sequence. work: phase → ledger → count; unit, tree: the depth of forward and backward together, None where it has no
+    closed form (loops whose trips differ and whose states wait for each other)."""
     work: dict[str, dict[str, sp.Expr]]
-    unit: sp.Expr
-    tree: sp.Expr
+    unit: sp.Expr | None
+    tree: sp.Expr | None
 
 
-def training(joint: Joint) -> Training:
-    """The costs of one sequence's forward, recompute and backward, exact, in the dims.
+def training(joint: Joint, sizes: Sizes | None = None) -> Training:
+    """The costs of one sequence's forward, recompute and backward, exact, in the dims. What does not depend on the batch is counted once.
 
-    What does not depend on the batch, the gradient of a norm's parameters beyond its sum say, is counted once."""
-    return Training(by_phase(joint.graph), depth(joint, unit), depth(joint, tree))
+    sizes: with the dims bound, the tree depth is a number for each trip and only the numbers of trips stay symbols. Without them it is
+    symbolic throughout, and None where too many sizes meet that nothing orders."""
+    return Training(by_phase(joint.graph), _found(joint, unit), _found(joint, known(tree, sizes) if sizes else tree))
+
+
+def _found(joint: Joint, weigh: Weigh) -> sp.Expr | None:
+    try: return depth(joint, weigh)
+    except NotImplementedError: return None
+
+
+def known(weigh: Weigh, sizes: Sizes) -> Weigh:
+    """The same weights as numbers, for one sequence, where the sizes are known."""
+    one = sizes.bind(b=1)
+
+    def weight(n: Node) -> sp.Expr:
+        e = weigh(n)
+        value = one.integer(e) if e.free_symbols else None
+        return e if value is None else sp.Integer(value)
+    return weight
 
 
 def by_phase(graph: Graph, batch=1) -> dict[str, dict[str, sp.Expr]]:
@@ -49,7 +69,7 @@ def depth(joint: Joint, weigh: Weigh = unit) -> sp.Expr:
     graph = joint.graph
     before = {v: NEVER if v.kind == "index" and not v.axes else NOW for v in graph.ins}
     forward = joint.forward
-    end = latest([NOW, *chain(forward, [before[v] for v in forward.ins], weigh)])
+    end = latest([NOW, *chain(forward, [before[v] for v in forward.ins], weigh, at_rates)])
     entry = before | {v: end for v in joint.seeds.values()}
-    found = written(latest([end, *chain(graph, [entry[v] for v in graph.ins], weigh)]))
+    found = written(latest([end, *chain(graph, [entry[v] for v in graph.ins], weigh, at_rates)]))
     return added([found]) if found.has(sp.Sum) else found

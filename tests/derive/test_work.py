@@ -96,7 +96,8 @@ def test_a_piece_inside_reversible_is_computed_once_more():
 
 def test_lsh_keeps_its_buckets():
     """Hashing, rounds·n·d·buckets/2, is done once, in forward; undoing the part computes scores and sums again."""
-    body = "reversible(repeat = L) { one: { lsh_attention(heads = h, chunk = c, rounds = R, buckets = 8, project = false) }; two: { relu } }"
+    hashed = "lsh_attention(heads = h, chunk = c, rounds = R, buckets = 8, project = false)"
+    body = f"reversible(repeat = L) {{ one: {{ {hashed} }}; two: {{ relu }} }}"
     dims = "n; d; h; L; c; R; require n % c == 0; require d % h == 0"
     c, R = dim("c"), dim("R")
     attended = 4 * L * R * c * d * n
