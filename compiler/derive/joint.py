@@ -4,12 +4,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import sympy as sp
+
+from plait.compiler.costs.order import over_trips
 from plait.compiler.derive.inline import inline
 from plait.compiler.derive.kernels import MEASURED, RULES
 from plait.compiler.derive.scope import Scope
 from plait.compiler.derive.tape import accumulate, pullback, record
 from plait.compiler.graph import Graph, Value, live
-from plait.compiler.prims import Region
+from plait.compiler.prims import Loop, Region
 from plait.compiler.sizes import Sizes
 from plait.compiler.verify import verify
 
@@ -20,13 +23,22 @@ class Joint:
 
     count: how many of its outputs are the graph's own. seeds: number of an output → its incoming gradient, an input. gradients: name of
     a parameter or input → its gradient, an output. saved: values that the forward makes and a later phase reads, each once, neither
-    views nor what depends on no input: these are made again. measured: (place, kernel) of library calls that keep more than that."""
+    views nor what depends on no input: these are made again. starts: a saved stack of the states before each trip → the first of them,
+    which stands outside, too. measured: (place, kernel) of library calls that keep more than that."""
     graph: Graph
     count: int
     seeds: Mapping[int, Value]
     gradients: Mapping[str, Value]
     saved: tuple[Value, ...]
+    starts: Mapping[Value, Value]
     measured: tuple[tuple[str, str], ...] = ()
+
+    def elements(self, v: Value) -> sp.Expr:
+        """How many numbers a value holds. A stack of what differs from trip to trip has the trip's number in its size: they add up."""
+        loops = {n.op.index: n.op for n in self.graph.walk() if isinstance(n.op, Loop) and n.op.index is not None}
+        size = v.size
+        for i in sorted(size.free_symbols & loops.keys(), key=str): size = over_trips(size / loops[i].axis.size, [loops[i]])
+        return size
 
     @property
     def forward(self) -> Graph:
@@ -52,14 +64,15 @@ def derive(graph: Graph, sizes: Sizes, inputs: bool = True, of: Sequence[int] | 
     back.phase = "backward"
     chosen = [k for k, v in enumerate(outs) if v in active and (of is None or k in of)]
     seeds = {k: b.input(outs[k].axes, name=f"d/{k}") for k in chosen}
-    starts: dict[Value, Value] = {}
-    for k, g in seeds.items(): accumulate(back, starts, outs[k], g)
-    found = pullback(back, tape, starts)
+    heads: dict[Value, Value] = {}
+    for k, g in seeds.items(): accumulate(back, heads, outs[k], g)
+    found = pullback(back, tape, heads)
     gradients = {v.name: _laid_out(back, v, found.get(v)) for v in wanted}
     made, saved = spliced(b, back, (*outs, *gradients.values()))
     ends = dict(zip(gradients, made.outs[len(outs):]))
     measured = [(n.at, n.op.kernel) for n in plain.graph.walk() if isinstance(n.op, Region) and n.op.kernel in MEASURED]
-    return Joint(verify(made, sizes), len(outs), seeds, ends, saved, (*(p for p in plain.bodies if p[1] in MEASURED), *measured))
+    starts = {stack: b.starts[stack] for stack in saved if stack in b.starts}
+    return Joint(verify(made, sizes), len(outs), seeds, ends, saved, starts, (*(p for p in plain.bodies if p[1] in MEASURED), *measured))
 
 
 def _laid_out(b: Scope, v: Value, g: Value | None) -> Value:

@@ -26,6 +26,7 @@ class Scope(Builder):
         self.how: dict[Value, Node] = parent.how if parent else {}               # a view or a constant → the node that makes it
         self.constants: set[Value] = parent.constants if parent else set()
         self.numbers: dict[Value, sp.Expr] = parent.numbers if parent else {}    # of consts
+        self.starts: dict[Value, Value] = parent.starts if parent else {}        # a stack of states → the first of them
 
     def fresh(self, axes, kind: str = "real", name: str | None = None) -> Value:
         self.shared.count += 1

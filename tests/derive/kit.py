@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from plait.compiler.claim import claim, unclaimed
-from plait.compiler.costs.work import work
+from plait.compiler.costs.training import by_phase
 from plait.compiler.derive import Joint, derive
 from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import KERNELS, Target
@@ -28,8 +28,7 @@ def plain(graph: Graph) -> Graph:
 
 
 def shape(v: Value, sizes: Sizes) -> list[int]:
-    known = sizes if BATCH is None else sizes.bind(b=BATCH)
-    return [int(known.value(a.size)) for a in v.axes]
+    return [int(sizes.bind(b=BATCH).value(a.size)) for a in v.axes]
 
 
 def operands(graph: Graph, sizes: Sizes, symbols: int = 2, seed: int = 0) -> list[Tensor]:
@@ -62,7 +61,6 @@ class Run:
 
     def macs(self, *phases: str) -> int:
         """Contractions of the whole batch, derived; all phases by default."""
-        from plait.compiler.costs.training import by_phase
         found = by_phase(self.joint.graph, BATCH)
         return int(sum(self.sizes.value(found[p]["contraction"]) for p in phases or found))
 
@@ -107,7 +105,3 @@ def same(p: Tensor, q: Tensor, tolerance: float, name: str) -> None:
     p, q = p.detach().double(), q.detach().double()
     far = float((p - q).abs().max()) if p.numel() else 0.0
     assert far <= tolerance * max(1.0, float(q.abs().max()) if q.numel() else 0.0), (name, far)
-
-
-def contraction(graph: Graph, wanted=lambda n: True):
-    return work(graph, wanted)["contraction"]
