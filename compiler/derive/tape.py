@@ -11,7 +11,6 @@ from plait.compiler.prims import Loop, Region
 
 # (scope, gradients of the results, None where there is none) → gradients of the operands
 Pull = Callable[[Scope, Sequence[Value | None]], Gradients]
-REAL = ("real", "param")
 
 
 @dataclass(frozen=True)
