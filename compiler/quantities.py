@@ -18,6 +18,10 @@ def _ledger(name: str) -> Quantity:
     return lambda row: row.work[name]
 
 
+def _phase(name: str) -> Quantity:
+    return lambda row: row.trained[name]["contraction"]
+
+
 def _path(row: Row) -> sp.Expr | None:
     """Stacked where the row can be, else as written; the closed form, else the number."""
     if not isinstance(row.path, PathCell): return None
@@ -29,6 +33,8 @@ QUANTITIES: dict[str, Quantity] = {
     "work": _ledger("contraction"), **{name: _ledger(name) for name in LEDGERS if name != "contraction"},
     "ideal": lambda row: row.ideal, "sequential": lambda row: row.unit, "tree": lambda row: row.tree, "path": _path,
     "params": lambda row: row.params, "reuse": lambda row: row.reuse,
+    "saved": lambda row: row.saved, "peak": lambda row: row.peak, "training": lambda row: row.effort,
+    **{phase: _phase(phase) for phase in ("recompute", "backward")}, "training_depth": lambda row: row.training_depth,
 }
 
 

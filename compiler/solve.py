@@ -20,6 +20,7 @@ from plait.compiler.program import Program
 from plait.compiler.quantities import ALSO, QUANTITIES
 from plait.compiler.resolve import RELATIONS, SYMPY
 from plait.compiler.sizes import CeilLog2, Latest, dim, holds
+from plait.compiler.step import Step
 from plait.compiler.table import Row
 from plait.dsl import spec as ast
 from plait.dsl.errors import Span, error
@@ -144,7 +145,7 @@ class Asked:
         """A cost of a model, in the dims that are not derived. Raises PlaitError where it has no expression."""
         if model not in self.programs: self.programs[model] = expand(self.file, model)
         program = self.programs[model]
-        found = QUANTITIES[name](Row(program, model, "model", model))
+        found = QUANTITIES[name](Row(program, model, "model", model, Step(lambda: expand(self.file, model, loss=True))))
         if found is None: raise error("E0501", f"{name}({model}) has no expression: it depends on the data, or is not derived", span)
         own = {s: v for s, v in program.sizes.bound.items() if self.names.sizes.bound.get(s) != v}
         return sp.sympify(program.sizes.resolve(found)).xreplace(own)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import sympy as sp
 
@@ -19,6 +20,9 @@ from plait.compiler.part import home, main_output, part, stream_inputs
 from plait.compiler.prims import Contract, Reduce, Sort
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
+
+if TYPE_CHECKING:
+    from plait.compiler.step import Step
 
 SILENT = ("shift_right",)                                     # movement that stands for no layer of its own
 LEVELS = ("model", "layer", "op")
@@ -42,6 +46,7 @@ class Row:
     at: str
     kind: str                                                 # model, layer, op
     name: str
+    step: Step | None = None                                  # of training; None: of the program's outputs
 
     @property
     def model(self) -> str:
@@ -102,6 +107,37 @@ class Row:
     def reuse(self) -> sp.Expr | None:
         return None if self.kind == "op" else reuse(self.program.graph, self.covers)
 
+    # -- training: a step of the loss where there is one, in b and the dims -----------------------------------------------------
+    @cached_property
+    def planned(self) -> Step:
+        from plait.compiler.step import Step
+        return self.step or Step(lambda: self.program)
+
+    @cached_property
+    def saved(self) -> sp.Expr | None:
+        """Bytes kept from forward for backward."""
+        return None if self.kind == "op" else self.planned.saved(self.covers)
+
+    @cached_property
+    def peak(self) -> sp.Expr | None:
+        """Bytes alive at once in a step, at most."""
+        return self.planned.peak if self.kind == "model" else None
+
+    @cached_property
+    def trained(self) -> dict[str, dict[str, sp.Expr]]:
+        """Phase → ledger → work of one sequence."""
+        from plait.compiler.costs.training import by_phase
+        return self.planned.work if self.kind == "model" else by_phase(self.planned.joint.graph, wanted=self.covers)
+
+    @property
+    def effort(self) -> sp.Expr:
+        """Multiply-adds of a step: forward, recompute and backward."""
+        return sp.expand(sp.Add(*(ledgers["contraction"] for ledgers in self.trained.values())))
+
+    @property
+    def training_depth(self) -> sp.Expr | None:
+        return self.planned.unit if self.kind == "model" else None
+
     @cached_property
     def copies(self) -> sp.Expr | None:
         """How often a layer stands in its repeats: its work and parameters are of all, its depth and path of one."""
@@ -142,19 +178,19 @@ def label(n: Node) -> str:
     return n.name or type(n.op).__name__.lower()
 
 
-def rows(program: Program, by: str = "model") -> list[Row]:
+def rows(program: Program, by: str = "model", step: Step | None = None) -> list[Row]:
     """The rows of a model at one level. by = layer: the model, then its layers in order; op: each layer's sums below it."""
-    out = [Row(program, program.model, "model", program.model)]
+    out = [Row(program, program.model, "model", program.model, step)]
     if by == "model": return out
     ops: dict[str, dict[str, None]] = {}
     for n, _ in visits(program.graph):
         found = ops.setdefault(n.at, {})
         if isinstance(n.op, Contract | Reduce | Sort): found.setdefault(label(n))
     for at, name in program.places.items():
-        row = Row(program, at, "layer", name)
+        row = Row(program, at, "layer", name, step)
         if name in SILENT or at not in ops and row.params == 0: continue
         out.append(row)
-        if by == "op": out += [Row(program, f"{at}/{op}", "op", op) for op in ops.get(at, ())]
+        if by == "op": out += [Row(program, f"{at}/{op}", "op", op, step) for op in ops.get(at, ())]
     return out
 
 
@@ -171,10 +207,12 @@ def cell(e: sp.Expr | None, sizes: Sizes, batch: int | None = None) -> dict | No
     return {"exact": str(e), "order": str(order(e)), "value": number(known.value(e))}
 
 
-def as_json(row: Row, batch: int = 1) -> dict:
-    """A row of the stable JSON (keys are documented in docs/costs.md)."""
+def as_json(row: Row, batch: int = 1, memory: bool = True) -> dict:
+    """A row of the stable JSON (keys are documented in docs/costs.md). memory: with what a training step costs."""
     s = row.sizes
-    costs = [e for e in (*row.work.values(), row.unit, row.tree, row.params, row.reuse) if e is not None]
+    trained = row.trained if memory else {}
+    saved, peak = (row.saved, row.peak) if memory else (None, None)
+    costs = [e for e in (*row.work.values(), row.unit, row.tree, row.params, row.reuse, saved, peak) if e is not None]
     symbols = sorted({x.name for e in costs for x in e.free_symbols} | ({"b"} if row.reuse is not None else set()))
     headline = cell(row.work["contraction"], s) or {}
     ledgers = {k: cell(row.work[k], s) for k in LEDGERS if k != "contraction"}
@@ -184,7 +222,23 @@ def as_json(row: Row, batch: int = 1) -> dict:
         "work": {**headline, "ledgers": ledgers, "ideal": cell(row.ideal, s), "executed": None},
         "depth": {"unit": cell(row.unit, s), "tree": cell(row.tree, s)},
         "path": None if row.path is None else _path_json(row.path, s),
-        "params": cell(row.params, s), "saved": None, "peak": None, "reuse": cell(row.reuse, s, batch), "training": None,
+        "params": cell(row.params, s), "saved": _bytes(saved, s, batch), "peak": _bytes(peak, s, batch), "reuse": cell(row.reuse, s, batch),
+        "training": _training_json(row, trained) if memory else None,
+    }
+
+
+def _bytes(e: sp.Expr | None, sizes: Sizes, batch: int) -> dict | None:
+    found = cell(e, sizes, batch)
+    return found and {**found, "bytes": found["value"]}
+
+
+def _training_json(row: Row, trained: dict[str, dict[str, sp.Expr]]) -> dict:
+    s, depth = row.sizes, row.training_depth
+    return {
+        "work": cell(row.effort, s), **{phase: cell(ledgers["contraction"], s) for phase, ledgers in trained.items()},
+        "ledgers": {k: cell(sp.expand(sp.Add(*(ledgers[k] for ledgers in trained.values()))), s) for k in LEDGERS if k != "contraction"},
+        "depth": {"unit": cell(depth, s)} if depth is not None else None,
+        "measured": sorted({kernel for _, kernel in row.planned.joint.measured}) if row.kind == "model" else [],
     }
 
 

@@ -28,8 +28,8 @@ def told(s: Solution) -> str:
 def located(spec: Spec, at: str | None) -> Row:
     """The row of a place: a model, `model/stream/2/attend`. Raises PlaitError where nothing stands there."""
     name = chosen(spec.file, at.split("/")[0] if at else None)
-    if at is None or at == name: return Row(spec.program(name), name, "model", name)
-    rows = {r.at: r for r in rows_of(spec.program(name), "op")}
+    if at is None or at == name: return Row(spec.program(name), name, "model", name, spec.step(name))
+    rows = {r.at: r for r in rows_of(spec.program(name), "op", spec.step(name))}
     if at in rows: return rows[at]
     near = suggest(at, rows, {}) or [k for k in rows if k.startswith(at)][:3]
     places = " or ".join(near) or f"plait table --by layer --json lists the places of {name}"

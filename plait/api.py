@@ -16,6 +16,7 @@ from plait.render import Table, shown_dims
 if TYPE_CHECKING:
     import torch
 
+    from plait.compiler.step import Step
     from plait.runtime.train import Run
 
 
@@ -37,8 +38,14 @@ class Spec:
         """The derived costs: a row per model, layer or op. Raises PlaitError for another level, or a model that is not there."""
         if by not in LEVELS: raise error("E0505", f"a table goes by {', '.join(LEVELS)}, not by {by}", help="by = layer")
         names = (chosen(self.file, model),) if model else self.models
-        programs = [expand(self.file, m) for m in names]
-        return Table(str(self.path), by, tuple(r for p in programs for r in rows(p, by)), shown_dims(self.file.names))
+        found = tuple(r for m in names for r in rows(expand(self.file, m), by, self.step(m)))
+        return Table(str(self.path), by, found, shown_dims(self.file.names))
+
+    def step(self, model: str | None = None) -> Step:
+        """One training step of a model, as the costs see it; nothing is derived before it is asked for."""
+        from plait.compiler.step import Step
+        name = chosen(self.file, model)
+        return Step(lambda: expand(self.file, name, loss=True))
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}: {', '.join(self.models)})"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,11 @@ def known(weigh: Weigh, sizes: Sizes) -> Weigh:
     return weight
 
 
-def by_phase(graph: Graph, batch=1) -> dict[str, dict[str, sp.Expr]]:
-    """phase → ledger → exact count, for a batch of so many sequences."""
+def by_phase(graph: Graph, batch=1, wanted: Callable[[Node], bool] = lambda n: True) -> dict[str, dict[str, sp.Expr]]:
+    """phase → ledger → exact count, for a batch of so many sequences, of the nodes that are wanted."""
     terms: dict[tuple[str, str], list[sp.Expr]] = defaultdict(list)
     for n, loops in visits(graph):
+        if not wanted(n): continue
         ledger, count = once(n)
         terms[n.phase, ledger].append(over_trips(count, loops).xreplace({BATCH_SIZE: sp.sympify(batch)}))
     return {p: {ledger: added(terms[p, ledger]) for ledger in LEDGERS} for p in PHASES}

@@ -70,22 +70,29 @@ def _around(w: Window) -> tuple[sp.Expr, sp.Expr]:
     return w.left * w.dilation, (w.into.size - 1 - w.left) * w.dilation
 
 
-# -- cross entropy: the logarithms of the probabilities -------------------------------------------------------------------------
+# -- cross entropy: the logarithms of the probabilities, and the targets, −1 where none counts ---------------------------------
 def cross_entropy(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
     logits, target, counts = ins
     d, smoothing = logits.axis(str(op.arg("over"))), sp.sympify(op.arg("smoothing", 0))
     shifted = b.sub(logits, b.max(logits, d.name, name="max"))
     log_p = b.sub(shifted, b.map("log", b.sum(b.map("exp", shifted), d.name, name="sum")))
-    loss = b.mul(b.gather(log_p, b.map("maximum", target, 0), d.name, name="target"), smoothing - 1)
+    wanted = b.where(counts, b.map("maximum", target, 0), -1)
+    loss = b.mul(b.gather(log_p, b.map("maximum", wanted, 0), d.name, name="target"), smoothing - 1)
     if smoothing != 0: loss = b.sub(loss, b.mul(b.sum(log_p, d.name, name="smoothing"), smoothing / d.size))
-    return [b.where(counts, loss, 0), log_p]
+    return [b.where(counts, loss, 0), log_p, wanted]
 
 
 def cross_entropy_back(b: Scope, call: Call) -> Gradients:
     """g · (p − (1 − ε) · [target] − ε / V) where the target counts."""
-    log_p, (_, target, counts) = call.outs[1], call.ins
+    _, log_p, wanted = call.outs
     d, smoothing = log_p.axis(str(call.region.arg("over"))), sp.sympify(call.region.arg("smoothing", 0))
-    g = b.where(counts, call.g, 0)
-    at = b.map("maximum", target, 0)
-    dx = b.sub(b.mul(b.map("exp", log_p), g), b.emit(Scatter(d, target.names), b.mul(g, 1 - smoothing), at))
+    g = b.where(b.map("le", 0, wanted), call.g, 0)
+    at = b.map("maximum", wanted, 0)
+    dx = b.sub(b.mul(b.map("exp", log_p), g), b.emit(Scatter(d, wanted.names), b.mul(g, 1 - smoothing), at))
     return [b.sub(dx, b.mul(g, smoothing / d.size)) if smoothing != 0 else dx, None, None]
+
+
+def weights(op: Region) -> sp.Expr:
+    """Bytes: the number of targets that count, as a float; with smoothing, which they are."""
+    target = op.body.ins[1]
+    return 4 + (target.size if sp.sympify(op.arg("smoothing", 0)) != 0 else sp.Integer(0))

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import sympy as sp
+
 from plait.compiler.derive import attention, dense, lsh
 from plait.compiler.derive.adjoint import Gradients
 from plait.compiler.derive.call import Call
@@ -19,20 +21,21 @@ from plait.compiler.prims import Region
 @dataclass(frozen=True)
 class Rule:
     """forward: (scope, region, operands) → the region's results, then what the kernel keeps besides; None: the body as it is.
-    backward: what it reads of the call is what is saved."""
+    backward: what it reads of the call is what is saved. beside: bytes that the emission keeps and the alphabet does not say."""
     backward: Callable[[Scope, Call], Gradients]
     forward: Callable[[Scope, Region, tuple[Value, ...]], Sequence[Value]] | None = None
+    beside: Callable[[Region], sp.Expr] = lambda op: sp.Integer(0)
 
 
 RULES: dict[str, Rule] = {
     "softmax": Rule(dense.softmax_back),
     "layer_norm": Rule(dense.layer_norm_back, dense.layer_norm),
     "conv1d": Rule(dense.convolution_back, dense.convolution),
-    "cross_entropy": Rule(dense.cross_entropy_back, dense.cross_entropy),
+    "cross_entropy": Rule(dense.cross_entropy_back, dense.cross_entropy, dense.weights),
     "scaled_dot_product_attention": Rule(attention.fused_back, attention.fused),
     "rowwise_attention": Rule(attention.rowwise_back, attention.rowwise),
     "banded_attention": Rule(attention.rowwise_back, attention.rowwise),
-    "lsh_attention": Rule(lsh.lsh_back, lsh.lsh),
+    "lsh_attention": Rule(lsh.lsh_back, lsh.lsh, lsh.codes),
 }
 
 # Kernels that keep something that the alphabet does not say: what a library's recurrence writes for its own backward, and the mask over

@@ -57,7 +57,7 @@ def looped(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool]) -> t
     kept = [v for v in r.back.captured if v not in outside]                # a state before its trip, or made inside
     results = (*outs, *kept)
     loop = replace(n.op, body=Graph(r.formals, live(r.inner.nodes, results), results), keep="save")        # the rest is written out
-    with b.located(n.at, n.span): made = b.emit(loop, *ins, name=n.name)
+    with b.located(n.at, n.span): made = b.emit(loop, *ins, name=n.op.keep)
     b.starts.update({stack: ins[r.formals.index(v)] for v, stack in zip(kept, made[len(outs):]) if v in r.formals})
     place = dict(zip((*outs[c:], *kept), made[c:])) | dict(zip(r.formals[c:], ins[c:]))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sympy as sp
 
+from plait.compiler.axis import volume
 from plait.compiler.derive.adjoint import Gradients
 from plait.compiler.derive.call import Call, called
 from plait.compiler.derive.scope import Scope
@@ -15,20 +16,19 @@ from plait.compiler.prims import Gather, Region, Sort, Split
 
 
 def lsh(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse, and the output as the
-    kernel lays it out."""
+    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse."""
     env = dict(zip(op.body.ins, ins))
     record(b, op.body.nodes, env, set())
     total = env[called(op, "sum over rounds").outs[0]]
     top = env[called(op, "max over rounds").outs[0]]
     lse = b.where(b.map("eq", total, 0), sp.oo, b.add(top, b.map("log", total)))
     y = env[op.body.outs[0]]
-    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op)), b.copied(y)]
+    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op))]
 
 
 def lsh_back(b: Scope, call: Call) -> Gradients:
     op = call.region
-    _, lse, *kept, out = call.outs
+    out, lse, *kept = call.outs
     scores, values = called(op, "max").ins[0], called(op, "weighted sum").ins[1]
     order = dict(zip(orders(op), kept))
     again = call.again(b, [scores, values], order, order)
@@ -42,6 +42,16 @@ def lsh_back(b: Scope, call: Call) -> Gradients:
         # who saw nothing gave its own value
         if call.need[1]: accumulate(b, grads, call.ins[1], b.where(b.map("eq", lse, sp.oo), call.g, 0))
     return [grads.get(x) if needed else None for x, needed in zip(call.ins, call.need)]
+
+
+def codes(op: Region) -> sp.Expr:
+    """Bytes: a code of 4 a round and row, and one more row a round of codes and of places, for what is not there. A code holds the
+    bucket, which therefore is not kept besides."""
+    q = op.body.ins[0]
+    rounds = sp.sympify(op.arg("rounds"))
+    rows = volume([a for a in q.axes if a.name != "k"])
+    masked = 2 if op.arg("masked") else 1                       # as a query and as a key, where some keys are not there
+    return 4 * masked * rounds * (rows + 1) + 8 * rounds
 
 
 def orders(op: Region) -> list[Value]:

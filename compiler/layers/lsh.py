@@ -68,6 +68,7 @@ def _factors(b: Builder, n, chunk, buckets) -> tuple[sp.Expr, ...]:
 def _body(b: Builder, how: dict, q: Value, v: Value, key: Value, mask: Value | None = None) -> Value:
     """q [b, n, h, k], v [b, n, h, v] → [b, n, h, v]: hash, sort, cut, attend, put back, unite the rounds."""
     n = sequence(q)
+    as_given = v.axes
     chunk, chunks = how["chunk"], b.sizes.quotient(n.size, how["chunk"])
     total = chunk * chunks                                                 # n, padded to whole chunks
     p = axis("n", total, "sequence")
@@ -101,7 +102,7 @@ def _body(b: Builder, how: dict, q: Value, v: Value, key: Value, mask: Value | N
     if how["dropout"]: e = dropped(b, e, b.map("mix", key, 1), how["dropout"])
     o = b.contract(e, neighbours(cut(v, "sort values")), "m'", name="weighted sum")
     o, row, top = (b.gather(b.merge(t, "c", "m", place), back, "s", name="put back") for t in (o, row, top))
-    return united(b, o, row, top, v, n, ragged)
+    return b.broadcast(united(b, o, row, top, v, n, ragged), *as_given)        # laid out as the values were
 
 
 def hashed(b: Builder, how: dict, q: Value, key: Value, r) -> Value:

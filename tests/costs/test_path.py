@@ -10,8 +10,8 @@ from plait.compiler.builder import Builder
 from plait.compiler.costs.path import Unreadable, as_written, leak, reach, reads_ahead, stacked
 from plait.compiler.layer import LAYERS, Stream
 from plait.compiler.sizes import Sizes, dim
+from plait.runtime.audit.positions import FAR, DataDependent, distances
 
-from .explicit import FAR, DataDependent, distances
 from .stacks import I, chunked, d, layer, n, repeat, residual, reversible, seq
 
 k, r, L, h, c = map(dim, "k r L h c".split())

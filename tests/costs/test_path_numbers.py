@@ -8,8 +8,8 @@ from plait.compiler.costs.affine import Unreadable
 from plait.compiler.costs.hops import hops
 from plait.compiler.costs.path import _read, as_written, reach, reads_ahead, stacked
 from plait.compiler.sizes import Sizes
+from plait.runtime.audit.positions import FAR, distances
 
-from .explicit import FAR, distances
 from .stacks import model, terms
 
 

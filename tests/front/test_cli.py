@@ -46,7 +46,7 @@ def test_table_1():
     assert column("path", "connected") == [True, True, False, False]
     assert column("params", "value") == [0, 524_288, 786_432, 0]
     assert [r["path"]["reach"]["positions"]["value"] for r in found.values()] == [1000, 1000, 3, 64]
-    assert [r["symbols"] for r in found.values()] == [["d", "n"], ["b", "d", "n"], ["b", "d", "k", "n"], ["d", "n", "r"]]
+    assert [r["symbols"] for r in found.values()] == [["b", "d", "n"], ["b", "d", "n"], ["b", "d", "k", "n"], ["b", "d", "n", "r"]]
 
 
 def test_table_1_by_op():
@@ -86,7 +86,11 @@ def test_json_keys():
                       "training"}
     assert set(r["work"]) == {"exact", "order", "value", "ledgers", "ideal", "executed"}
     assert set(r["path"]) == {"stacked", "as_written", "connected", "reach", "assumed", "streams"}
-    assert r["saved"] is r["peak"] is r["training"] is r["work"]["executed"] is None          # not derived yet
+    # the padded input is kept; dX and dW are as much work as the product; both gradients stay until the update
+    assert (r["saved"]["exact"], r["saved"]["bytes"]) == ("4*b*d*k + 4*b*d*n - 4*b*d", 4 * 512 * 1002)
+    assert r["training"]["work"]["exact"] == "3*d**2*k*n" and r["training"]["backward"]["exact"] == "2*d**2*k*n"
+    assert r["training"]["recompute"]["value"] == 0 and r["training"]["depth"]["unit"]["value"] == 3      # the product, its adjoint, a fold
+    assert r["peak"]["bytes"] >= 4 * (3 * 512 * 512 * 3 + 512 * 512 * 3 + 2 * 512 * 1000)
     document = json.loads(run("table", TABLE1, "--json").stdout)
     assert document["plait"] == 1 and document["dims"] == {"n": 1000, "d": 512, "k": 3, "r": 64}
 

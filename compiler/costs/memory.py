@@ -1,0 +1,210 @@
+"""Memory of one training step, by a last-use walk over the joint schedule: what is saved for backward, and the most that is alive at once.
+
+Bytes: reals by the target's dtype, indices 8, truth values 1; views have no storage of their own. Loops are not unrolled: a trip is
+walked once, and what it hands on grows, or is used up, trip by trip, so that the first or the last trip is the fullest."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import sympy as sp
+
+from plait.compiler.costs.maxplus import Late, Sum, expression, late, plus, pruned, written
+from plait.compiler.costs.order import over_trips
+from plait.compiler.costs.scratch import bound, special, sure
+from plait.compiler.derive import Joint
+from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.kernels import Target
+from plait.compiler.prims import VIEWS, Gather, Loop, Map, Reduce, Region
+
+WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+NOTHING: Sum = {}
+
+
+def width(v: Value, target: Target) -> int:
+    """Bytes of one element."""
+    return {"index": 8, "mask": 1}.get(v.kind, WIDTHS[target.dtype])
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that stays from forward to backward: who makes it (inside a loop: who makes it in a trip), how many bytes it has."""
+    node: Node
+    bytes: sp.Expr
+
+
+def kept(joint: Joint, target: Target) -> Iterator[Kept]:
+    """What forward makes and a later phase reads, each storage once, and what kernels and loops keep beside it."""
+    saved = set(joint.saved)
+    coded = {k.node.at for k in _beside(joint.graph, ())}         # their kernel keeps what it chose in a form of its own
+    decided: set[str] = set()
+    for n in joint.graph.nodes:
+        for k, v in enumerate(n.outs):
+            if v not in saved: continue
+            maker, first = _maker(n, k), joint.starts.get(v)
+            again = first.size if first is not None and (first in saved or first in joint.graph.ins) else sp.Integer(0)
+            each: sp.Expr = sp.Integer(width(v, target))
+            if maker.op == Reduce("argmax", getattr(maker.op, "over", ())) and isinstance(n.op, Loop | Reduce):
+                each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if n.name == "invert" else each
+                decided.add(maker.at)
+            yield Kept(maker, (joint.elements(v) - again) * each)
+    yield from _beside(joint.graph, ())
+    yield from _operands(joint, saved)
+
+
+def _small(choice: Node) -> sp.Expr:
+    """Bytes of a number below so many, where a reversible loop keeps it: the fewest of 2 and 4."""
+    over = choice.op.over[0]                                                                           # type: ignore[union-attr]
+    below = choice.ins[0].axis(over).size
+    if below.is_number: return sp.Integer(2 if below <= 2**15 else 4)
+    return sp.Piecewise((2, below <= 2**15), (4, True), evaluate=False)
+
+
+def _maker(n: Node, k: int) -> Node:
+    if n.body is None or isinstance(n.op, Region): return n
+    out = n.body.outs[k]
+    return next((_maker(m, j) for m in n.body.nodes for j, v in enumerate(m.outs) if v == out), n)
+
+
+def _beside(graph: Graph, loops: tuple[Loop, ...]) -> Iterator[Kept]:
+    """Where a backward reads what a kernel keeps; a kernel that runs again in backward keeps nothing that long."""
+    from plait.compiler.derive.kernels import RULES
+    read = {v for m in graph.nodes for v in m.ins} | set(graph.outs)
+    for n in graph.nodes:
+        if isinstance(n.op, Loop) and n.phase == "forward": yield from _beside(n.op.body, (*loops, n.op))
+        elif isinstance(n.op, Region) and n.op.kernel in RULES and n.phase == "forward" and any(v in read for v in n.outs[1:]):
+            size = RULES[n.op.kernel].beside(n.op)
+            if size != 0: yield Kept(n, over_trips(size, loops))
+
+
+def _operands(joint: Joint, saved: set[Value]) -> Iterator[Kept]:
+    """A loop that runs again in backward keeps what it was given: the numbers of its trips, the key, besides what is saved anyway."""
+    seen: set[Value] = set()
+    for n in joint.graph.nodes:
+        if not isinstance(n.op, Loop) or n.phase != "forward" or n.name not in ("invert", "recompute"): continue
+        for v in n.ins:
+            made = v not in joint.graph.ins or v.name == "seed"
+            if v.kind != "index" or v in saved or v in seen or not made or v.has("b"): continue
+            seen.add(v)
+            yield Kept(n, 8 * v.size)
+
+
+def peak(joint: Joint, target: Target, slack: bool = False) -> sp.Expr:
+    """The most bytes alive at once in forward and backward, without the parameters, the inputs and what the optimiser remembers;
+    gradients stay until the update. slack: with what each node may need besides while it runs."""
+    made = joint.graph.outs[:joint.count]
+    scalars = [made[k] for k in joint.seeds if not made[k].axes]                 # the loss stays in the caller's hand
+    graph = replace(joint.graph, outs=(*scalars, *joint.graph.outs[joint.count:]))
+    held = set(joint.saved) | set(joint.graph.ins)
+    shared = frozenset(stack for stack, first in joint.starts.items() if first in held)
+    seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
+    return written(_Walk(target, shared, sure(graph), special(graph) if slack else None).graph(graph, seeds, set()))
+
+
+@dataclass
+class _Walk:
+    """shared: stacks whose first entry lies elsewhere and is counted there. sure: what kernels certainly take while they run;
+    scratch: what they may take, where slack is asked for."""
+    target: Target
+    shared: frozenset[Value] = frozenset()
+    sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
+    scratch: Mapping[tuple[str, str], sp.Expr] | None = None
+    sizes: dict[tuple, Sum] = field(default_factory=dict)
+
+    def bytes(self, v: Value) -> Sum:
+        if v.kind == "const": return NOTHING
+        key = v.axes, v.kind
+        if v in self.shared: key = (*key, "shared")
+        if key not in self.sizes:
+            size = v.size / v.axes[0].size * (v.axes[0].size - 1) if v in self.shared else v.size
+            self.sizes[key] = late(size * width(v, self.target))[0]
+        return self.sizes[key]
+
+    def graph(self, g: Graph, before: Sum, mine: set[Value]) -> Late:
+        """The moments of a schedule that count. before: what is alive around it; mine: inputs that nobody else holds."""
+        root: dict[Value, Value] = {v: v for v in g.ins}
+        for n in g.nodes:
+            if _view(n): root[n.outs[0]] = root[n.ins[0]]
+            else: root |= {v: v for v in n.outs}
+        last: dict[Value, int] = {}
+        for k, n in enumerate(g.nodes):
+            for v in (*n.ins, *n.outs): last[root[v]] = k
+        stays = {root[v] for v in g.outs} | (set(g.ins) - mine)
+        for v in stays: last[v] = len(g.nodes)
+        ends: dict[int, list[Value]] = {}
+        for v, k in last.items(): ends.setdefault(k, []).append(v)
+        live = _plus(before, *(self.bytes(v) for v in mine))
+        moments: list[Sum] = [live]
+        hidden = self.deciding(g)
+        for k, n in enumerate(g.nodes):
+            dying = ends.get(k, [])
+            if isinstance(n.op, Loop): moments += self.loop(n, n.op, live, dying)
+            absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root)
+            if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs))
+            if not isinstance(n.op, Loop): moments += self.during(n, live)
+            if self.reused(n, dying, root): live = _plus(live, self.bytes(n.outs[0]))
+            live = _minus(live, *(self.bytes(v) for v in dying if v not in hidden))
+            if _inside(n): hidden.update(n.outs)
+            if len(moments) > 64: moments = list(pruned(moments))
+        return pruned(moments)
+
+    def during(self, n: Node, live: Sum) -> Iterator[Sum]:
+        """What is alive while a node runs."""
+        kernel = n.op.kernel.removesuffix("_backward") if isinstance(n.op, Region) else getattr(n.op, "fn", "")
+        more = self.sure.get((n.at, kernel), sp.Integer(0))
+        if self.scratch is not None: more += bound(n, self.scratch)
+        yield from plus((live,), late(more)) if more != 0 else (live,)
+
+    def deciding(self, g: Graph) -> set[Value]:
+        """What only leads to what a kernel decides (the products that LSH hashes by): it never leaves the kernel."""
+        found: set[Value] = set()
+        read: dict[Value, list[Node]] = {}
+        for n in g.nodes:
+            for v in n.ins: read.setdefault(v, []).append(n)
+        for n in reversed(g.nodes):
+            if (n.at, "argmax") not in self.sure or n.op == Reduce("argmax", getattr(n.op, "over", ())) or n.outs[0] in g.outs: continue
+            users = read.get(n.outs[0], [])
+            if users and all(isinstance(m.op, Reduce) and m.op.fn == "argmax" or m.outs[0] in found for m in users): found.update(n.outs)
+        return found
+
+    def reused(self, n: Node, dying: list[Value], root: dict[Value, Value]) -> bool:
+        """A gradient is added to another in place, where nobody else holds one of them."""
+        return n.phase == "backward" and n.op == Map("add") and any(
+            root[v] in dying and v.axes == n.outs[0].axes and v.kind == "real" for v in n.ins)
+
+    def loop(self, n: Node, op: Loop, live: Sum, dying: list[Value]) -> list[Sum]:
+        """The fullest trip: the first, or the last. What dies here is handed in: a state lives as long as its trip needs it, a slice of
+        what forward kept until its own use in its trip."""
+        body, c = op.body, op.carried
+        pairs = [(v, i) for v, i in zip(n.ins, body.ins) if v in dying and v.kind != "param"]
+        states = [(v, i) for v, i in pairs if i in body.ins[:c]]
+        slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
+        freed = _plus(*(self.bytes(i) for _, i in slices))
+        around = _minus(live, *(self.bytes(v) for v, _ in states), freed)
+        inside = self.graph(body, around, {*body.ins[:c], *(i for _, i in slices)})
+        stacks = _plus(*(self.bytes(v) for v in body.outs[c:]))
+        twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared))
+        change = expression(_minus(stacks, freed)) * (op.axis.size - 1) - expression(twice)
+        return [*inside, *plus(inside, late(change))] if change != 0 else list(inside)
+
+
+def _inside(n: Node) -> bool:
+    """A slope that the library's backward of a function computes and multiplies in one step."""
+    return isinstance(n.op, Map) and n.op.fn in ("gelu_slope", "silu_slope", "step")
+
+
+def _view(n: Node) -> bool:
+    return isinstance(n.op, VIEWS) or isinstance(n.op, Gather) and n.ins[1].kind == "const"
+
+
+def _plus(*xs: Sum) -> Sum:
+    out: Sum = {}
+    for x in xs:
+        for k, v in x.items():
+            out[k] = out.get(k, 0) + v
+    return {k: v for k, v in out.items() if v}
+
+
+def _minus(x: Sum, *ys: Sum) -> Sum:
+    return _plus(x, *({k: -v for k, v in y.items()} for y in ys))
+

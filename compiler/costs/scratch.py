@@ -1,0 +1,97 @@
+"""What a node may need besides its operands and results while it runs eagerly: bounds in bytes, for the audit of peaks.
+
+A product may copy its operands into the layout of a matrix; random numbers are made from integers; a kernel has scratch of its own."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sympy as sp
+
+from plait.compiler.axis import volume
+from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.prims import Contract, Loop, Map, Random, Reduce, Region
+
+REAL, INTEGER = 4, 8                                          # bytes
+ROWS = 128                                                    # of attention in blocks of rows
+SLAB = 64                                                     # chunks that LSH attention has at hand at once
+
+
+def special(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
+    """(place, kernel) → bytes of scratch of its own, forward and backward alike."""
+    return {(n.at, n.op.kernel): KERNELS[n.op.kernel](n.op) for n in graph.walk() if isinstance(n.op, Region) and n.op.kernel in KERNELS}
+
+
+def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
+    """(place, kernel) → bytes that a kernel certainly takes while it runs, forward and backward alike: buffers that it makes first.
+    (place, "argmax") → those in which it decides, before."""
+    found: dict[tuple[str, str], sp.Expr] = {}
+    for n in graph.walk():
+        if not isinstance(n.op, Region) or n.op.kernel != "lsh_attention": continue
+        found[n.at, n.op.kernel], found[n.at, "argmax"] = _slab(n.op), _hashing(n.op)
+    return found
+
+
+def bound(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
+    """Bytes that may be alive only while this node runs. own: of the kernels, as `special` has them."""
+    op = n.op
+    if isinstance(op, Loop): return sp.Integer(0)
+    if isinstance(op, Contract): return REAL * _size(*n.ins, *n.outs)
+    if isinstance(op, Random): return 6 * INTEGER * _size(*n.outs)
+    if isinstance(op, Map | Reduce): return INTEGER * _size(*n.outs, *n.ins[:1])
+    if isinstance(op, Region):
+        return 2 * INTEGER * _size(*n.ins, *n.outs) + own.get((n.at, op.kernel.removesuffix("_backward")), 0)
+    return REAL * _size(*n.ins, *n.outs)
+
+
+def _size(*values: Value) -> sp.Expr:
+    return sp.Add(*(v.size for v in values if v.kind != "const"))
+
+
+def _convolution(op: Region) -> sp.Expr:
+    """The neighbourhoods written out, for the product with the weights or its gradient."""
+    x = op.body.ins[0]
+    return 2 * REAL * x.size * sp.sympify(op.arg("kernel"))
+
+
+def _rowwise(op: Region) -> sp.Expr:
+    """A block of scores, and what is made of it."""
+    q, k = op.body.ins[:2]
+    outer = volume([a for a in q.axes if a.name not in ("n", "k")])
+    return 8 * INTEGER * outer * ROWS * k.axis("n'").size
+
+
+def _banded(op: Region) -> sp.Expr:
+    """Scores of every block with its neighbours, and what is made of them."""
+    q = op.body.ins[0]
+    window = sp.sympify(op.arg("window"))
+    return 12 * REAL * volume([a for a in q.axes if a.name != "k"]) * 2 * (window + SLAB)
+
+
+def _lsh(op: Region) -> sp.Expr:
+    """A slab of scores and what is made of it; the codes of all rounds; the products with the rotations."""
+    q, v = op.body.ins[:2]
+    m, rounds = sp.sympify(op.arg("chunk")), sp.sympify(op.arg("rounds"))
+    rows = volume([a for a in q.axes if a.name != "k"])
+    buckets = sp.Add(*op.arg("buckets"))
+    scores = 24 * REAL * SLAB * m * 2 * m + INTEGER * 8 * rounds * SLAB * m * 2 * m
+    hashing = rows * buckets * 4 * REAL + 6 * INTEGER * rounds * buckets * q.axis("k").size * q.axis("h").size
+    return scores + hashing + 12 * INTEGER * rounds * (rows + 4 * m * SLAB) + 6 * REAL * (q.size + v.size)
+
+
+def _slab(op: Region) -> sp.Expr:
+    """LSH attention: scores of a slab of chunks, and the rows of its queries, keys and values."""
+    q, v = op.body.ins[:2]
+    m, n = sp.sympify(op.arg("chunk")), q.axis("n").size
+    count = sp.Min(SLAB, q.size / q.axis("k").size / n * sp.ceiling(n / m), evaluate=False)
+    return REAL * count * m * (2 * m + q.axis("k").size + 2 * v.axis("v").size)
+
+
+def _hashing(op: Region) -> sp.Expr:
+    """One round's products with the rotations, beside the queries in the order of heads."""
+    q, most = op.body.ins[0], sp.Max(*op.arg("buckets"))
+    return REAL * (q.size + volume([a for a in q.axes if a.name != "k"]) * most / 2)
+
+
+KERNELS: dict[str, Callable[[Region], sp.Expr]] = {
+    "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": _lsh,
+}

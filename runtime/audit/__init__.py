@@ -1,0 +1,1 @@
+"""Derived numbers held against what runs."""
