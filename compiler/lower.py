@@ -21,7 +21,7 @@ from plait.compiler.lowering import tensors
 from plait.compiler.lowering.dims import Dims, free, measurable
 from plait.compiler.lowering.emission import Emission, KernelCall
 from plait.compiler.lowering.gathers import gathered, scattered
-from plait.compiler.lowering.inverse import Inverse, kept_argmax, kept_order, parts
+from plait.compiler.lowering.inverse import Inverse, Part, kept_argmax, kept_order, last_pieces, parts
 from plait.compiler.lowering.loops import Trips
 from plait.compiler.lowering.products import product
 from plait.compiler.lowering.segments import segmented
@@ -294,6 +294,14 @@ class Lowering:
         found = free(op.body, self.sizes) - ({op.index} if op.index is not None else set())
         return tuple(sorted((x for x in found if measurable(op.body.ins, x, lambda v: not self.apart(v)) is None), key=str))
 
+    def end(self, part: Part, sizes: Sizes) -> tuple[Loop, nn.Module] | None:
+        """How a part ends, if with a loop of pieces: that loop, and the module of the movement behind it."""
+        found = last_pieces(part.graph)
+        if found is None: return None
+        loop, tail = found
+        if any(measurable(tail.ins, x, lambda v: True) is None for x in free(tail, sizes)): return None     # sizes that only the call knows
+        return loop, Lowering(sizes, self.kernels, False).module(tail, (part.layout,), ())
+
     def trips(self, n: Node, loose: tuple[sp.Symbol, ...]) -> nn.Module:
         """The module of a loop: one lowered body, or one a trip where the body reads the trip's number."""
         op = n.op
@@ -311,6 +319,6 @@ class Lowering:
             steps = parts(op)
             made = [[Lowering(at(t), self.kernels, self.compile, True).module(p.graph, (p.layout,), loose) for p in steps.parts]
                     for t in numbers]
-            return Inverse(op, steps, made)
+            return Inverse(op, steps, made, [[self.end(p, at(t)) for p in steps.parts] for t in numbers])
         bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
         return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]))

@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "E0637": "which train block or model is meant",
     "E0638": "a free dim that training needs",
     "E0640": "a drawing that cannot be made",
+    "E0641": "sizes too large for an audit",
     "E0999": "a mistake of plait itself",
     "W0401": "a model that can see what it is to predict",
     "W0402": "a stream that nothing reads",

@@ -140,6 +140,9 @@ RUNS: dict[str, Entry] = {
     "E0640": (
         "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form.",
         "plait plot specs/table1.plait --x n --out plot.txt\n", "plait plot specs/table1.plait --x n --out plot.svg\n"),
+    "E0641": (
+        "An audit executes the model, forward and backward, several times. Small sizes show the same: the expressions do not change.",
+        "plait audit specs/reformer.plait\n", "plait audit specs/reformer.plait --set n=512 --set g=16 --set d=64 --set V=32\n"),
     "E0999": (
         "Not your mistake: a check that plait makes of its own work has failed, and it has left everything as it was. Please report it, "
         "with the file that shows it.",

@@ -163,6 +163,23 @@ def solve(file: File, condition: Annotated[str, typer.Argument(metavar="CONDITIO
 
 
 @command
+def audit(file: File, model: Model = None, set: Settings = None, json: Json = False) -> None:
+    """Hold every derived number against what runs. Choose small sizes: it executes the model."""
+    from plait import files
+    from plait.api import chosen
+    settings = files.single(files.overrides(set))
+    names = [chosen(_opened(file, set), model)] if model else None
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")           # torch's profiler, read when torch is imported: no lines of its own
+    from plait.auditing import as_json, audited, told
+    found = []
+    for a in audited(file, settings, names):
+        found.append(a)
+        if not json: typer.echo(told(a))
+    if json: typer.echo(js.dumps(as_json(found, str(file)), indent=1))
+    if not all(a.holds for a in found): _fail("a derived number is not what was measured")
+
+
+@command
 def explain(what: Annotated[str, typer.Argument(metavar="CODE|FILE", help="a code, E0301, or a .plait file")],
             at: Annotated[str | None, typer.Argument(help="a place, as in the JSON of the table: model, model/stream/2/attend")] = None,
             cost: Annotated[str | None, typer.Argument(help="work, params, sequential, …")] = None, set: Settings = None) -> None:

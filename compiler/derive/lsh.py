@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from plait.compiler.axis import volume
+from plait.compiler.axis import axis, volume
 from plait.compiler.derive.adjoint import Gradients
 from plait.compiler.derive.call import Call, called
 from plait.compiler.derive.scope import Scope
@@ -14,24 +14,33 @@ from plait.compiler.derive.tape import accumulate, pullback, record
 from plait.compiler.graph import Value
 from plait.compiler.prims import Gather, Region, Sort, Split
 
+ROW = "kv"                                                    # of a query and its value, side by side
+
 
 def lsh(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse."""
+    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse, and queries and values
+    side by side in a row."""
     env = dict(zip(op.body.ins, ins))
     record(b, op.body.nodes, env, set())
     total = env[called(op, "sum over rounds").outs[0]]
     top = env[called(op, "max over rounds").outs[0]]
     lse = b.where(b.map("eq", total, 0), sp.oo, b.add(top, b.map("log", total)))
     y = env[op.body.outs[0]]
-    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op))]
+    q, v = ins[:2]
+    both = axis(ROW, q.axis("k").size + v.axis("v").size)
+    row = b.concat(ROW, b.rename(q, "k", both.resized(q.axis("k").size)), b.rename(v, "v", both.resized(v.axis("v").size)))
+    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op)), row]
 
 
 def lsh_back(b: Scope, call: Call) -> Gradients:
     op = call.region
-    out, lse, *kept = call.outs
+    out, lse, *kept, row = call.outs
+    k, w = call.ins[0].axis("k"), call.ins[1].axis("v")
+    q = b.rename(b.slice(row, ROW, 0, k.size), ROW, k)
+    v_ = b.rename(b.slice(row, ROW, k.size, w.size), ROW, w)
     scores, values = called(op, "max").ins[0], called(op, "weighted sum").ins[1]
     order = dict(zip(orders(op), kept))
-    again = call.again(b, [scores, values], order, order)
+    again = call.again(b, [scores, values], {**order, op.body.ins[0]: q, op.body.ins[1]: v_}, order)
     s, v, env = again.env[scores], again.env[values], again.env
     with b.during("recompute"): p = b.map("exp", b.sub(s, in_chunks(b, call, lse, env)))
     with b.during("backward"):
@@ -40,8 +49,8 @@ def lsh_back(b: Scope, call: Call) -> Gradients:
         ds = b.mul(p, b.sub(dp, in_chunks(b, call, b.sum(b.mul(call.g, out), "v"), env)))
         grads = pullback(b, again.tape, {s: ds, v: b.contract(p, g, "m", name="weighted sum")})
         # who saw nothing gave its own value
-        if call.need[1]: accumulate(b, grads, call.ins[1], b.where(b.map("eq", lse, sp.oo), call.g, 0))
-    return [grads.get(x) if needed else None for x, needed in zip(call.ins, call.need)]
+        if call.need[1]: accumulate(b, grads, v_, b.where(b.map("eq", lse, sp.oo), call.g, 0))
+    return [grads.get(x) if needed else None for x, needed in zip((q, v_, *call.ins[2:]), call.need)]
 
 
 def codes(op: Region) -> sp.Expr:

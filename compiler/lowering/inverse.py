@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value, live
-from plait.compiler.lowering.loops import autocast
+from plait.compiler.lowering.loops import Known, autocast, knowing
 from plait.compiler.lowering.tensors import stable_order
-from plait.compiler.prims import Loop, Map
+from plait.compiler.prims import VIEWS, Loop, Map, Region
 
 
 # -- choices: what forward decided, for backward to decide alike ----------------------------------------------------------
@@ -127,14 +127,35 @@ def _own(nodes, added: Value, stream: dict[Value, int], makes) -> tuple:
     return tuple(n for n in nodes if any(v in need for v in n.outs))
 
 
+def last_pieces(graph: Graph) -> tuple[Loop, Graph] | None:
+    """The loop of pieces that a part ends with, and the graph of what follows it: movement in a row. None where it ends otherwise."""
+    value, tail = graph.outs[0], []
+    makes = {v: n for n in graph.nodes for v in n.outs}
+    while value in makes and isinstance(makes[value].op, VIEWS):
+        tail.insert(0, makes[value])
+        value = makes[value].ins[0]
+    n = makes.get(value)
+    if n is not None and isinstance(n.op, Region) and not n.op.kernel and len(n.outs) == 1:
+        inside = last_pieces(n.op.body)
+        if inside is None: return None
+        loop, first = inside
+        rest = tuple(replace(m, ins=tuple(first.outs[0] if v == value else v for v in m.ins)) for m in tail)
+        return loop, Graph(first.ins, (*first.nodes, *rest), graph.outs if tail else first.outs)
+    if n is None or not isinstance(n.op, Loop) or n.op.keep != "recompute" or n.op.carried or len(n.outs) != 1: return None
+    if sum(value in m.ins for m in graph.nodes) != 1 and tail: return None
+    return n.op, Graph((value,), tuple(tail), graph.outs)
+
+
 # -- running it -----------------------------------------------------------------------------------------------------------
 class Inverse(nn.Module):
     """The module of a reversible loop; operands as for `Trips`, then the sizes that its parts are told. runs: for each trip (or
     once for all of them) the lowered parts. Works with several forwards before a backward, under retain_graph, under autocast,
     in eval mode, and touches no random state."""
 
-    def __init__(self, op: Loop, form: Parts, runs: list[list[nn.Module]]):
+    def __init__(self, op: Loop, form: Parts, runs: list[list[nn.Module]], ends: list[list[tuple[Loop, nn.Module] | None]]):
+        """ends: for each part that ends with a loop of pieces, that loop and the module of what follows it."""
         super().__init__()
+        self.ends = ends
         self.form, self.carried, self.sliced, self.operands, self.reverse = form, op.carried, op.sliced, len(op.body.ins), op.reverse
         for t, row in enumerate(runs): self.add_module(str(t), nn.ModuleList(row))
         self.runs = runs                                   # registered above, kept as a list of lists
@@ -159,9 +180,10 @@ class Schedule:
             k = p - loop.carried
             return slices[k][t] if k < loop.sliced else fixed[k - loop.sliced]
 
-        # one entry a part and trip: (part, the module, the numbers of its flat operands as it takes them)
-        self.trips = [[(part, run, [*(operand(p, t) for p in part.operands), *fixed[told:]])
-                       for part, run in zip(loop.form.parts, loop.runs[t if len(loop.runs) > 1 else 0])] for t in self.order]
+        # one entry a part and trip: (part, the module, the numbers of its flat operands as it takes them, how it ends)
+        def row(t: int) -> int: return t if len(loop.runs) > 1 else 0
+        self.trips = [[(part, run, [*(operand(p, t) for p in part.operands), *fixed[told:]], end)
+                       for part, run, end in zip(loop.form.parts, loop.runs[row(t)], loop.ends[row(t)])] for t in self.order]
 
 
 class Reversible(torch.autograd.Function):
@@ -177,7 +199,7 @@ class Reversible(torch.autograd.Function):
         saving = any(ctx.needs_input_grad)
         with torch.autocast(**ctx.autocast):
             for trip in schedule.trips:
-                for part, run, numbers in trip:
+                for part, run, numbers, _ in trip:
                     choices = Choices() if saving else None
                     with choosing(choices): y, = run(*(streams[r] for r in part.reads), *_pick(rest, numbers))
                     streams[part.target] = streams[part.target] + y
@@ -206,11 +228,12 @@ class Reversible(torch.autograd.Function):
         after = ctx.schedule.after
         for trip in reversed(ctx.schedule.trips):
             streams, grads = ([xs[after.index(k)] for k in range(c)] for xs in (streams, grads))
-            for part, run, numbers in reversed(trip):
+            for part, run, numbers, end in reversed(trip):
                 n = counts.pop()
                 choices = Choices(made[len(made) - n:])
                 del made[len(made) - n:]
-                Reversible.undo(ctx.autocast, part, run, numbers, choices, streams, grads, rest, wanted, out)
+                known = None if end is None else Known(*end, grads[part.target])
+                with knowing(known): Reversible.undo(ctx.autocast, part, run, numbers, choices, streams, grads, rest, wanted, out)
         return None, *grads, *out
 
     @staticmethod

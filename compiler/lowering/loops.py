@@ -1,6 +1,11 @@
 """Loops in torch: a lowered body, run once a trip."""
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -21,7 +26,7 @@ class Trips(nn.Module):
         super().__init__()
         self.bodies = nn.ModuleList(bodies)
         self.carried, self.sliced, self.reverse = op.carried, op.sliced, op.reverse
-        self.recompute = op.keep == "recompute"
+        self.recompute, self.op = op.keep == "recompute", op
         self.warm_state, self.apart = warm_state, apart
 
     def run(self, trip: int, *operands):
@@ -34,6 +39,10 @@ class Trips(nn.Module):
         c, s = self.carried, self.sliced
         state, fixed, stacks = operands[:c], operands[c + s:], []
         slices = [x if isinstance(x, tuple | list) else x.unbind(0) for x in operands[c:c + s]]
+        ahead = _AHEAD.get()
+        if ahead is not None and ahead.op is self.op and torch.is_grad_enabled():
+            flat, tree = tree_flatten(operands)
+            return (Ahead.apply(self, trips, ahead, tree, *flat),)
         if self.warm_state and torch.is_grad_enabled(): state = tuple(map(_wanting, state))
         for t in reversed(range(trips)) if self.reverse else range(trips):
             outs = self.run(t, *state, *(x[t] for x in slices), *fixed)
@@ -43,6 +52,64 @@ class Trips(nn.Module):
         columns = zip(*stacks)
         if any(self.apart): return (*state, *(tuple(c) if apart else torch.stack(c) for c, apart in zip(columns, self.apart)))
         return (*state, *(torch.stack(column) for column in columns))
+
+
+@dataclass(frozen=True)
+class Known:
+    """The gradient of a part's result, known before the part runs. op: the loop of pieces that it ends with; tail: what makes the
+    result of the stacked pieces, movement only; gradient: of the result."""
+    op: Loop
+    tail: Callable[..., tuple[Tensor, ...]]
+    gradient: Tensor
+
+    def pieces(self, first: Tensor, trips: int) -> Tensor:
+        """The gradient of the stacked pieces, [trips, …] as the first one."""
+        with torch.enable_grad():
+            stack = first.new_zeros(1).expand(trips, *first.shape).detach().requires_grad_()
+            y, = self.tail(stack)
+            return torch.autograd.grad(y, stack, self.gradient.to(y.dtype))[0]
+
+
+_AHEAD: ContextVar[Known | None] = ContextVar("ahead", default=None)
+
+
+@contextmanager
+def knowing(known: Known | None) -> Iterator[None]:
+    """Pieces whose gradient is known are computed once: for their result and for their gradient."""
+    token = _AHEAD.set(known)
+    try: yield
+    finally: _AHEAD.reset(token)
+
+
+class Ahead(torch.autograd.Function):
+    """All pieces of a loop, each once, with its gradients: backward only hands these on. The gradient that comes back is the known one."""
+
+    @staticmethod
+    def forward(ctx, loop: Trips, trips: int, known: Known, tree, *flat):
+        wanted = ctx.needs_input_grad[4:]
+        leaves = [x.detach().requires_grad_(w) if isinstance(x, Tensor) else x for x, w in zip(flat, wanted)]
+        cast, made, found = autocast(flat), [], [None] * len(flat)
+        gradient: Tensor | None = None
+        with knowing(None):
+            for t in range(trips):
+                with torch.enable_grad(), torch.autocast(**cast):
+                    operands = tree_unflatten(leaves, tree)
+                    cut = [x[t] for x in operands[:loop.sliced]]
+                    out, = loop.bodies[t if len(loop.bodies) > 1 else 0](*cut, *operands[loop.sliced:])
+                if gradient is None: gradient = known.pieces(out.detach(), trips)
+                if out.requires_grad:
+                    asked = [x for x, w in zip(leaves, wanted) if w]
+                    grads = iter(torch.autograd.grad(out, asked, gradient[t].to(out.dtype), allow_unused=True))
+                    for k, w in enumerate(wanted):
+                        if w and (g := next(grads)) is not None: found[k] = g if found[k] is None else found[k].add_(g)
+                made.append(out.detach())
+        ctx.found = found
+        return torch.stack(made)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return None, None, None, None, *ctx.found
 
 
 def _wanting(x: Tensor) -> Tensor:

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from plait.compiler.program import Program
 from plait.runtime.module import Module
@@ -49,9 +51,22 @@ def step(module: Module, given: Sequence[Tensor], loss: bool) -> None:
 
 
 def products(fn: Callable[[], object]) -> int:
-    """Multiply-adds of matrix products, as torch counts them (half its flops)."""
-    with FlopCounterMode(display=False) as counter: fn()
-    return counter.get_total_flops() // 2
+    """Multiply-adds of matrix products, by torch's own formulas (half its flops). torch's FlopCounterMode itself hooks modules, and
+    those hooks fail where a backward runs a module again."""
+    with _Counting() as counter: fn()
+    return counter.flops // 2
+
+
+class _Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None: self.flops += formula(*args, **(kwargs or {}), out_val=out)
+        return out
 
 
 # ---- what is saved --------------------------------------------------------------------------------------------------------
@@ -84,8 +99,6 @@ def held(module: Module, given: Sequence[Tensor], loss: bool) -> int:
 @contextmanager
 def _storages() -> Iterator[list]:
     """Weak references to the storages of all tensors that operations make."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
     made: list = []
 
     class Noting(TorchDispatchMode):
