@@ -168,8 +168,8 @@ VIEWS = Rename | Split | Merge | Slice | Broadcast
 
 # Every function of Map, with the ledger that its work goes to.
 FUNCTIONS: dict[str, str] = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "relu", "step", "where", "floordiv", "mod", "maximum", "and", "or", "not", "mix"),
-                    "pointwise"),
+    **dict.fromkeys(("add", "sub", "mul", "div", "neg", "relu", "step", "where", "floordiv", "mod", "maximum", "and", "or", "not", "mix",
+                     "tanh_slope", "sigmoid_slope"), "pointwise"),
     **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "sigmoid", "gelu", "gelu_slope", "silu", "silu_slope", "rsqrt"), "transcendental"),
     **dict.fromkeys(("le", "lt", "eq"), "comparisons"),
 }
@@ -197,6 +197,7 @@ def _plain(v: Value) -> str:
 def _map_kind(fn: str, ins) -> str:
     if fn in TRUTH: return "mask"
     if fn == "mix": return "index"
+    if fn == "div" or FUNCTIONS[fn] == "transcendental": return "real"
     read = ins[1:] if fn == "where" else ins
     if fn == "where" and all(v.kind == "const" for v in read): return "real"
     return "index" if all(v.kind in ("index", "const") for v in read) else "real"

@@ -190,7 +190,7 @@ class _Walk:
 
 def _inside(n: Node) -> bool:
     """A slope that the library's backward of a function computes and multiplies in one step."""
-    return isinstance(n.op, Map) and n.op.fn in ("gelu_slope", "silu_slope", "step")
+    return isinstance(n.op, Map) and n.op.fn in ("gelu_slope", "silu_slope", "tanh_slope", "sigmoid_slope", "step")
 
 
 def _view(n: Node) -> bool:

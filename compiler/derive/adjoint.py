@@ -53,15 +53,15 @@ MAPS: dict[str, tuple[Entry | None, ...]] = {
     "log": (lambda b, g, x, y: b.div(g, x[0]),),
     "sin": (lambda b, g, x, y: b.mul(g, b.map("cos", x[0])),),
     "cos": (lambda b, g, x, y: b.map("neg", b.mul(g, b.map("sin", x[0]))),),
-    "tanh": (lambda b, g, x, y: b.mul(g, b.sub(1, b.mul(y, y))),),
-    "sigmoid": (lambda b, g, x, y: b.mul(g, b.mul(y, b.sub(1, y))),),
+    "tanh": (lambda b, g, x, y: b.mul(g, b.map("tanh_slope", y)),),
+    "sigmoid": (lambda b, g, x, y: b.mul(g, b.map("sigmoid_slope", y)),),
     "relu": (lambda b, g, x, y: b.mul(g, b.map("step", y)),),
     "gelu": (lambda b, g, x, y: b.mul(g, b.map("gelu_slope", x[0])),),
     "silu": (lambda b, g, x, y: b.mul(g, b.map("silu_slope", x[0])),),
     "rsqrt": (lambda b, g, x, y: b.mul(b.mul(g, -HALF), b.mul(y, b.mul(y, y))),),
 }
 FLAT = (*TRUTH, "step", "floordiv", "mix")                    # constant between steps, or integers: no gradient
-TWICE = ("gelu_slope", "silu_slope", "mod")                   # would have one, and no rule has needed it yet
+TWICE = ("gelu_slope", "silu_slope", "tanh_slope", "sigmoid_slope", "mod")                   # would have one, and no rule has needed it yet
 
 
 def differentiable(n: Node) -> bool:

@@ -105,10 +105,12 @@ MAPS: dict[str, Callable] = {
     "and": operator.and_, "or": operator.or_, "not": torch.logical_not, "mix": mix,
     "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
     "gelu": F.gelu, "gelu_slope": gelu_slope, "silu": F.silu, "silu_slope": silu_slope, "rsqrt": torch.rsqrt,
+    "tanh_slope": lambda y: 1 - y * y, "sigmoid_slope": lambda y: y * (1 - y),
     "le": operator.le, "lt": operator.lt, "eq": operator.eq,
 }
 # Functions whose result is a real even where all operands are integers.
-REAL = {"div", "exp", "log", "sin", "cos", "tanh", "sigmoid", "gelu", "gelu_slope", "silu", "silu_slope", "rsqrt"}
+REAL = {"div", "exp", "log", "sin", "cos", "tanh", "tanh_slope", "sigmoid", "sigmoid_slope", "gelu", "gelu_slope", "silu", "silu_slope",
+        "rsqrt"}
 
 
 # -- reductions and movement ----------------------------------------------------------------------------------------------
