@@ -38,7 +38,7 @@ def pair_up(name: str, arguments: tuple[Argument, ...], given: tuple[ast.Argumen
         if a.name is None: continue
         if a.name in out: found += error("E0505", f"`{a.name}` is given twice", a.span).diagnostics
         elif a.name in {x.name for x in arguments}: out[a.name] = a
-        else: found += unknown(name, a, [x.name for x in arguments]).diagnostics
+        else: found += unknown(name, a, arguments).diagnostics
     if not found:
         for x in arguments:
             if x.required and x.name not in out:
@@ -48,12 +48,16 @@ def pair_up(name: str, arguments: tuple[Argument, ...], given: tuple[ast.Argumen
     return out
 
 
-def unknown(owner: str, a: ast.Argument, known: list[str]) -> PlaitError:
+def unknown(owner: str, a: ast.Argument, arguments: tuple[Argument, ...]) -> PlaitError:
     """There is no such argument; perhaps it is called otherwise here."""
-    name = a.name or ""
+    name, known = a.name or "", [x.name for x in arguments]
     near = suggest(name, known, ALIASES)
     at = a.name_span or a.span
-    if name in ALIASES and near: return error("E0501", f"`{name}` is called `{near[0]}` here", at, help=f"{near[0]} = {text(a.value)}")
+    if name in ALIASES and near:
+        other = next(x for x in arguments if x.name == near[0])
+        fits = not other.choices or isinstance(a.value, ast.Name) and a.value.name in other.choices or bool(other.kinds)
+        value = text(a.value) if fits else " or ".join(other.choices)
+        return error("E0501", f"`{name}` is called `{near[0]}` here", at, help=f"{near[0]} = {value}")
     return error("E0501", f"{owner} has no argument `{name}`", at,
                  help=" or ".join(f"`{n}`" for n in near) + "?" if near else f"it takes {', '.join(known)}" if known else "it takes none")
 

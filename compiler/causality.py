@@ -32,7 +32,8 @@ def leaks(file: File, model: str) -> list[Diagnostic]:
     if not sees: return []
     way = [name.name, *_layers(program, paths.leak(program.graph, source, program.sizes, out)), logits.name, "loss"]
     when = "the logits at t − 1 can see symbol t, which they predict" if ahead else "the logits at t can see symbol t, which they predict"
-    cure = "attention(heads = h, causal = true), conv(…, causal = true)" if ahead else "shift_right before embed, and causal layers"
+    cure = "attention(heads = h, causal = true), conv(…, causal = true)" if ahead else (
+        f"cross_entropy({logits.name}, next({name.name})), or shift_right before embed; and causal layers")
     return [Diagnostic("W0401", f"{model} can see what it is to predict: {when}", call.span, numbers=" → ".join(way), help=cure)]
 
 

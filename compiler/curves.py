@@ -12,7 +12,7 @@ from plait.compiler.arrays import values
 from plait.compiler.file import open_file
 from plait.compiler.solve import Asked, Search, freed
 from plait.dsl import spec as ast
-from plait.dsl.errors import error
+from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse_expression
 
 POINTS = 65                                                   # of a curve, spaced evenly on a logarithmic axis
@@ -42,7 +42,12 @@ def curves(spec: ast.Spec, unknown: str, quantities: Sequence[str], models: Sequ
     """The costs of models over the allowed values of a dim from `low` to `high`, and their crossings.
     Raises PlaitError for names that are not there, other free dims, and a range without an allowed value."""
     asked = Asked(open_file(freed(spec, unknown)), unknown, batch)
-    costs = {(q, m): asked.of(q, m) for q in quantities for m in models}
+    costs = {}
+    for q, m in ((q, m) for q in quantities for m in models):
+        try: costs[q, m] = asked.of(q, m)
+        except PlaitError as missing:                         # a model without parameters has no reuse: the others have
+            if missing.diagnostics[0].code != "E0501" or len(models) == 1: raise
+    if not costs: raise error("E0501", f"none of {', '.join(models)} has {' or '.join(quantities)} as an expression")
     free = {s.name for e in costs.values() for s in e.free_symbols} - {unknown} - {s.name for s in asked.known}
     if free: raise error("E0638", f"`{min(free)}` has no value", help=f"--set {min(free)}=…")
     search = Search(asked, sp.true, ())

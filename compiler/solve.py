@@ -97,7 +97,7 @@ class Asked:
         self.programs: dict[str, Program] = {}
         if unknown != str(BATCH_SIZE) and not any(dim(unknown) == dim(k) and e.kind == "dim" for k, e in self._scope().items()):
             near = suggest(unknown, self._scope(), ALIASES)
-            raise error("E0401", f"`{unknown}` is no dim of this file", help=f"--for {near[0] if near else next(iter(self._scope()), 'n')}")
+            raise error("E0401", f"`{unknown}` is no dim of this file", help=f"`{near[0] if near else next(iter(self._scope()), 'n')}`?")
         self.known: dict[sp.Symbol, int] = {BATCH_SIZE: batch, **file.names.sizes.bound}
         if unknown == str(BATCH_SIZE): self.known.pop(BATCH_SIZE)
 
@@ -126,6 +126,8 @@ class Asked:
             case ast.Unary(_, operand): return -self.number(operand)
             case ast.Binary(op, left, right) if op in ARITHMETIC: return ARITHMETIC[op](self.number(left), self.number(right))
             case ast.Name(name) if dim(name) == self.unknown: return self.unknown
+            case ast.Name(name) if name in self.file.models and name not in self.names.entries:
+                raise error("E0501", f"`{name}` is a model: which of its costs?", e.span, help=f"work({name})")
         return self.names.sizes.resolve(self.names.number(e))
 
     def cost(self, name: str, arguments: tuple[ast.Argument, ...], e: ast.Call) -> sp.Expr:

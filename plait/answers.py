@@ -22,11 +22,16 @@ def told(s: Solution) -> str:
     for r in s.roots or ():
         value = "" if r.exact.is_Integer or r.value is None else f" = {whole(r.value)}"
         lines.append(f"  equal at {s.unknown} = {pretty(r.exact)}{value}")
+    if not any(s.unknown in map(str, e.free_symbols) for x, _, y in s.sides for e in (x, y)):
+        lines.append(f"  {s.unknown} is not in it" + (": work, depth and path are of one sequence" if s.unknown == "b" else ""))
     return "\n".join([*lines, f"  {_where(s)} ({_how(s)})"])
 
 
 def located(spec: Spec, at: str | None) -> Row:
     """The row of a place: a model, `model/stream/2/attend`. Raises PlaitError where nothing stands there."""
+    if at is None and len(spec.models) > 1:
+        raise error("E0637", f"this file has {len(spec.models)} models", help=f"plait explain {spec.path} {spec.models[0]}")
+    if at and len(spec.models) == 1 and at.split("/")[0] not in spec.models: at = f"{spec.models[0]}/{at}"
     name = chosen(spec.file, at.split("/")[0] if at else None)
     if at is None or at == name: return Row(spec.program(name), name, "model", name, spec.step(name))
     rows = {r.at: r for r in rows_of(spec.program(name), "op", spec.step(name))}

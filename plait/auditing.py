@@ -63,7 +63,8 @@ def _bound(path: Path, settings: tuple[Override, ...]) -> File:
 def _others(path: Path, settings: tuple[Override, ...], file: File, model: str) -> tuple[Program, ...]:
     """The same model at random sizes, none of them 1, small ones among them: as many as fit what the spec requires."""
     own = {d.name: file.names_of(model).sizes.integer(file.names_of(model).entries[d.name].value) for d in _literal(file, model)}
-    draw, found = random.Random(model), {}
+    draw = random.Random(model)
+    found: dict[tuple[int, ...], Program] = {}
     for k in range(DRAWN):
         if len(found) == SIZES - 1: break
         scale = (0.02, 0.1, 0.5, 1)[k % 4]

@@ -206,11 +206,13 @@ def plot(file: File, x: Annotated[str, typer.Option("--x", metavar="DIM", help="
     from plait.api import chosen
     from plait.compiler.curves import curves
     from plait.compiler.quantities import wanted
+    from plait.dsl.errors import error
     from plait.plot import checked, draw, pyplot
     checked(out), pyplot()
+    if low > high: raise error("E0640", f"the range from {low:,} to {high:,} is empty", help=f"--from {high} --to {low}")
     opened = _opened(file, set)
     models = [chosen(opened, model)] if model else list(opened.models)
-    found, crossings = curves(opened.spec, x, wanted(y), models, low, max(low, high), batch)
+    found, crossings = curves(opened.spec, x, wanted(y), models, low, high, batch)
     draw(found, crossings, x, out, file.name)
     for c in crossings: typer.echo(f"{c.quantity}: {c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}")
     typer.echo(f"{out}: {len(found)} curves")
@@ -236,9 +238,12 @@ def graph(file: File, model: Model = None, set: Settings = None,
 def layers(name: Annotated[str | None, typer.Argument(help="one layer")] = None) -> None:
     """List the layers with their arguments, or explain one."""
     import plait.compiler.layers  # noqa: F401
+    from plait.compiler.constructs import CONSTRUCTS
     from plait.compiler.layer import LAYERS
     from plait.dsl.errors import error
     from plait.dsl.suggest import ALIASES, suggest
+    if name in {*CONSTRUCTS, "repeat"}:
+        raise error("E0402", f"`{name}` is a construct with a body, not a layer", help="docs/language.md has the constructs")
     if name is not None and name not in LAYERS:
         near = suggest(name, LAYERS, ALIASES)
         raise error("E0402", f"there is no layer `{name}`", help=f"`{near[0]}`?" if near else "plait layers")
@@ -290,7 +295,7 @@ def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--me
     """Measure a run over all of its validation part."""
     from plait import files
     from plait.training import evaluate as measured
-    found = measured(run, tuple(metric or ()), files.single(files.overrides(set)), device, False, _warn)
+    found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, _warn)
     typer.echo(js.dumps(found) if json else "  ".join(f"{k} {v:,.4f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in found.items()))
 
 

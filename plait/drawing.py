@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.prims import Loop
+from plait.compiler.prims import Loop, Map
 from plait.compiler.program import Program
 from plait.plot import pyplot
 
@@ -51,28 +51,48 @@ def _vertex(g: networkx.DiGraph, program: Program, n: Node, read: set[str], copi
     name = program.places.get(n.at, n.at.rsplit("/", 1)[-1])
     k = 0
     while (at := f"{n.at} {k}") in g and any(r != at and networkx.has_path(g, at, r) for r in read): k += 1
-    if at not in g: g.add_node(at, label=name if k == 0 else f"{name}: sum" if name == "residual" else name, copies=copies)
+    if at not in g: g.add_node(at, label=_label(name, n, k), copies=copies)
     return at
 
 
+def _label(name: str, n: Node, k: int) -> str:
+    """A residual is two things: the norm before, and the sum behind."""
+    return name if name != "residual" else "+" if k or n.op == Map("add") else "norm"
+
+
+def placed(g: networkx.DiGraph) -> dict[str, tuple[float, float]]:
+    """A row a level, inputs on top; in a row, whoever reads from the left stands left."""
+    import networkx
+    place: dict[str, tuple[float, float]] = {}
+    for depth, level in enumerate(networkx.topological_generations(g)):
+        def wanted(v: str) -> float:
+            above = [place[u][0] for u in g.predecessors(v)]
+            return sum(above) / len(above) if above else 0.0
+        row = sorted(level, key=wanted)
+        middle = sum(map(wanted, row)) / len(row)
+        for k, v in enumerate(row): place[v] = (middle + k - (len(row) - 1) / 2, -float(depth))
+    return place
+
+
 def draw(program: Program, out: Path) -> None:
-    """Writes the picture, beside and then renamed."""
+    """Writes the picture, beside and then renamed. An edge that passes a row bends around it."""
     import networkx
     plt = pyplot()
     g = layers(program)
-    for depth, level in enumerate(networkx.topological_generations(g)):
-        for v in level: g.nodes[v]["depth"] = depth
-    place = networkx.multipartite_layout(g, subset_key="depth", align="horizontal")
-    place = {v: (x, -y) for v, (x, y) in place.items()}
-    wide = max(sum(1 for v in g if g.nodes[v]["depth"] == d) for d in {g.nodes[v]["depth"] for v in g})
-    deep = 1 + max(g.nodes[v]["depth"] for v in g)
-    figure, panel = plt.subplots(figsize=(max(4.0, 2.2 * wide), max(3.0, 0.6 * deep)))
+    place = placed(g)
+    wide = max(x for x, _ in place.values()) - min(x for x, _ in place.values())
+    deep = -min(y for _, y in place.values())
+    figure, panel = plt.subplots(figsize=(3.5 + 2.2 * wide, 1.5 + 0.7 * deep))
     try:
         labels = {v: f"{g.nodes[v]['label']} {g.nodes[v]['copies']}".strip() for v in g}
-        networkx.draw_networkx_edges(g, place, ax=panel, node_size=1500, edge_color="0.6", arrowsize=8)
+        for long in (False, True):
+            edges = [(u, v) for u, v in g.edges if (place[u][1] - place[v][1] > 1) is long]
+            networkx.draw_networkx_edges(g, place, edges, ax=panel, edge_color="0.55", arrowsize=10, min_source_margin=12,
+                                         min_target_margin=12, connectionstyle=f"arc3,rad={0.35 if long else 0.0}")
         networkx.draw_networkx_labels(g, place, labels, ax=panel, font_size=8,
                                       bbox={"boxstyle": "round", "facecolor": "white", "edgecolor": "0.4"})
         panel.set_axis_off()
+        panel.margins(0.25, 0.05)
         panel.set_title(program.model)
         figure.tight_layout()
         beside = out.with_name(f".{out.stem}.new{out.suffix}")

@@ -27,6 +27,8 @@ def checked(out: Path) -> Path:
     """A file that can be drawn into. Raises PlaitError for an ending that no drawing has."""
     if out.suffix.lower() not in FORMATS:
         raise error("E0640", f"a plot is written as {', '.join(FORMATS)}, not as `{out.name}`", help=f"--out {out.stem or 'plot'}.svg")
+    if not out.absolute().parent.is_dir():
+        raise error("E0640", f"there is no folder `{out.parent}`", help=f"mkdir -p {out.parent}, or another --out")
     return out
 
 

@@ -113,7 +113,7 @@ class _Walk:
 
     def bytes(self, v: Value) -> Sum:
         if v.kind == "const": return NOTHING
-        key = v.axes, v.kind
+        key: tuple = (v.axes, v.kind)
         if v in self.shared: key = (*key, "shared")
         if key not in self.sizes:
             size = v.size / v.axes[0].size * (v.axes[0].size - 1) if v in self.shared else v.size

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
-from plait.compiler.graph import Graph, Value, live
+from plait.compiler.graph import Graph, Node, Value, live
 from plait.compiler.lowering.loops import Known, autocast, knowing
 from plait.compiler.lowering.tensors import stable_order
 from plait.compiler.prims import VIEWS, Loop, Map, Region
@@ -129,7 +129,8 @@ def _own(nodes, added: Value, stream: dict[Value, int], makes) -> tuple:
 
 def last_pieces(graph: Graph) -> tuple[Loop, Graph] | None:
     """The loop of pieces that a part ends with, and the graph of what follows it: movement in a row. None where it ends otherwise."""
-    value, tail = graph.outs[0], []
+    value = graph.outs[0]
+    tail: list[Node] = []
     makes = {v: n for n in graph.nodes for v in n.outs}
     while value in makes and isinstance(makes[value].op, VIEWS):
         tail.insert(0, makes[value])
@@ -232,7 +233,7 @@ class Reversible(torch.autograd.Function):
                 n = counts.pop()
                 choices = Choices(made[len(made) - n:])
                 del made[len(made) - n:]
-                known = None if end is None else Known(*end, grads[part.target])
+                known = None if end is None else Known(end[0], end[1], grads[part.target])
                 with knowing(known): Reversible.undo(ctx.autocast, part, run, numbers, choices, streams, grads, rest, wanted, out)
         return None, *grads, *out
 

@@ -88,7 +88,8 @@ class Ahead(torch.autograd.Function):
     def forward(ctx, loop: Trips, trips: int, known: Known, tree, *flat):
         wanted = ctx.needs_input_grad[4:]
         leaves = [x.detach().requires_grad_(w) if isinstance(x, Tensor) else x for x, w in zip(flat, wanted)]
-        cast, made, found = autocast(flat), [], [None] * len(flat)
+        cast, made = autocast(flat), []
+        found: list[Tensor | None] = [None] * len(flat)
         gradient: Tensor | None = None
         with knowing(None):
             for t in range(trips):
@@ -101,7 +102,9 @@ class Ahead(torch.autograd.Function):
                     asked = [x for x, w in zip(leaves, wanted) if w]
                     grads = iter(torch.autograd.grad(out, asked, gradient[t].to(out.dtype), allow_unused=True))
                     for k, w in enumerate(wanted):
-                        if w and (g := next(grads)) is not None: found[k] = g if found[k] is None else found[k].add_(g)
+                        if not w or (g := next(grads)) is None: continue
+                        before = found[k]
+                        found[k] = g if before is None else before.add_(g)
                 made.append(out.detach())
         ctx.found = found
         return torch.stack(made)

@@ -39,7 +39,7 @@ def forward(module: Module, given: Sequence[Tensor], loss: bool) -> Tensor:
     """The scalar that a step differentiates: the loss, else the sum of the outputs."""
     if loss: return module.loss(*given)
     out = module(*given)
-    return sum(o.sum() for o in out) if isinstance(out, tuple) else out.sum()                                  # type: ignore[return-value]
+    return sum(o.sum() for o in out) if isinstance(out, tuple) else out.sum()
 
 
 def step(module: Module, given: Sequence[Tensor], loss: bool) -> None:
@@ -93,7 +93,7 @@ def held(module: Module, given: Sequence[Tensor], loss: bool) -> int:
     torch.manual_seed(0)
     with _storages() as made: out = forward(module, given, loss)
     own = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *given, out)}
-    return sum(s.nbytes() for s in {r().data_ptr(): r() for r in made if r() is not None}.values() if s.data_ptr() not in own)   # type: ignore[union-attr]
+    return sum(s.nbytes() for s in {r().data_ptr(): r() for r in made if r() is not None}.values() if s.data_ptr() not in own)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def peak(fn: Callable[[], object]) -> int:
     from torch._C._profiler import _EventType
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof: fn()
-    changes, waiting = [], list(prof.profiler.kineto_results.experimental_event_tree())                       # type: ignore[union-attr]
+    changes, waiting = [], list(prof.profiler.kineto_results.experimental_event_tree())
     while waiting:
         e = waiting.pop()
         waiting.extend(e.children)

@@ -2,6 +2,7 @@
 element (a known zero or −∞ tells of nothing), loops are unrolled. Slow, for few positions; nothing is shared with the reading."""
 import itertools
 import math
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
@@ -35,7 +36,7 @@ FAR = 1 << 28
 NOBODY = -1                                       # an element that no input tells of
 UNKNOWN = math.nan
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: 0 if 0 in (x, y) else x * y, "neg": lambda x: -x,
     "div": lambda x, y: 0 if x == 0 and y != 0 else x if abs(x) == math.inf else x / y,
     "le": lambda x, y: x <= y, "lt": lambda x, y: x < y, "eq": lambda x, y: x == y,
