@@ -56,7 +56,7 @@ class Shared:
     prefix: tuple[str, ...] = ()                               # sub-names of the layer being expanded
     count: int = 0
     keys: int = 0
-    limits: list[tuple[sp.Expr, sp.Expr, str]] = field(default_factory=list)   # what a free dim may not outgrow, and why
+    demands: dict[sp.Basic, str] = field(default_factory=dict)   # what layers ask of dims, in words: checked where one is free
     pins: dict[str, int] = field(default_factory=dict)         # arguments of this layer that follow the file, not an override
 
 
@@ -104,9 +104,9 @@ class Builder:
         """Note that an argument left out stands for this value of the file, which an override has hidden."""
         self.shared.pins[argument] = value
 
-    def limit(self, size: sp.Expr, most: sp.Expr, why: str) -> None:
-        """Note that a size, where it is free, may not be larger than another; whoever gives it a value is held to it."""
-        if self.sizes.integer(size) is None: self.shared.limits.append((size, most, why))
+    def demand(self, condition: sp.Basic, why: str) -> None:
+        """Note what must hold of dims: whoever gives a free one its value is held to it."""
+        if condition not in (sp.true, sp.false): self.shared.demands[condition] = why
 
     def take_pins(self) -> dict[str, int]:
         taken, self.shared.pins = self.shared.pins, {}

@@ -43,7 +43,7 @@ def expand(file: File, model: str, loss: bool = False) -> Program:
     ahead = losses.read_ahead(call) if call else set()
     graph, inputs, made = _graph(e, m, names, ahead, None)
     outputs = tuple(o.name for o in m.members if isinstance(o, ast.Output))
-    program = Program(model, graph, names.sizes, inputs, outputs, made.inits, places=e.places, limits=tuple(made.limits), pins=e.pins)
+    program = Program(model, graph, names.sizes, inputs, outputs, made.inits, places=e.places, demands=made.demands, pins=e.pins)
     if call is None or not loss: return program
     graphs = [_graph(e, m, names, ahead, (call, kind))[0] for kind in ("loss", "score")]
     return replace(program, loss=graphs[0], score=graphs[1])

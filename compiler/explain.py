@@ -35,6 +35,8 @@ def derivation(row: Row, quantity: str) -> list[Line]:
     if quantity in ("sequential", "tree"): return _depth(row, unit if quantity == "sequential" else tree)
     if quantity == "path": return list(_path(row))
     if quantity == "reuse": return list(_reuse(row))
+    if quantity == "saved": return list(_saved(row))
+    if quantity in ("training", "recompute", "backward"): return list(_training(row, None if quantity == "training" else quantity))
     total = QUANTITIES[quantity](row)
     return [] if total is None else [Line(quantity, "", "", total)]
 
@@ -57,6 +59,18 @@ def _reuse(row: Row) -> Iterator[Line]:
         if not row.covers(n) or not isinstance(n.op, Contract): continue
         macs = once(n)[1]
         yield Line(_named(row, n), f"{_shape(v.axes)} is read once for {_plain(macs)} multiply-adds", "", sp.cancel(macs / v.size))
+
+
+def _saved(row: Row) -> Iterator[Line]:
+    for k in row.planned.kept:
+        if k.bytes != 0 and row.covers(k.node): yield Line(_named(row, k.node), _shape(k.node.outs[0].axes), "", sp.expand(k.bytes))
+
+
+def _training(row: Row, phase: str | None) -> Iterator[Line]:
+    for n, loops in visits(row.planned.joint.graph):
+        ledger, count = once(n)
+        if ledger != "contraction" or not row.covers(n) or phase not in (None, n.phase): continue
+        yield Line(f"{n.phase} {_named(row, n)}", _op(n), _trips(loops), per_sequence(over_trips(count, loops)))
 
 
 def _path(row: Row) -> Iterator[Line]:

@@ -148,4 +148,5 @@ def divided(b: Builder, whole, parts, argument: str, message: str) -> sp.Expr:
         fits = f"{argument if parts.is_number else parts} = {' or '.join(map(str, sorted(near)))}"
         other = f"; or {whole} = {' or '.join(map(str, around))}" if whole.is_Symbol else ""
         raise Mistake("E0301", message, argument, (whole, parts), f"{whole} / {parts} = {w} / {p} leaves {w % p}", fits + other)
+    b.demand(sp.Eq(sp.Mod(whole, parts), 0, evaluate=False), message)
     return whole / parts

@@ -46,8 +46,8 @@ class Program:
     score: Graph | None = None
     # the place of every statement → its name, in order: the rows of the table
     places: Mapping[str, str] = field(default_factory=dict)
-    # (size, most, why): what a free dim may not outgrow
-    limits: tuple[tuple[sp.Expr, sp.Expr, str], ...] = ()
+    # what the layers ask of dims → in words: for whoever gives a free one its value
+    demands: Mapping[sp.Basic, str] = field(default_factory=dict)
     # the span of a statement → (argument, value) that an override would otherwise change: written into the resolved spec
     pins: Mapping[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
 
@@ -58,13 +58,9 @@ def broken(program: Program, free: Mapping[sp.Symbol, int]) -> str | None:
 
     def known(e) -> bool: return e.free_symbols <= at.keys()
 
-    for size, most, why in program.limits:
-        x, y = sizes.resolve(size), sizes.resolve(most)
-        if known(x) and known(y) and evaluate(x, at) > evaluate(y, at):
-            return f"there are {why} for {evaluate(y, at)} places, and this input has {evaluate(x, at)}"
-    for condition, written in sizes.required:
+    for condition, words in (*program.demands.items(), *((c, f"the spec requires {written}") for c, written in sizes.required)):
         c = sizes.resolve(condition)
-        if known(c) and not holds(c, at): return f"the spec requires {written}"
+        if known(c) and not holds(c, at): return words
     for dim, e in sizes.derived.items():
         if not known(e := sizes.resolve(e)): continue
         value = evaluate(e, at)

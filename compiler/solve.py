@@ -184,6 +184,8 @@ class Search:
         self.x, self.known, self.condition, self.relations = asked.unknown, asked.known, condition, relations
         names = [asked.file.names_of(m) for m in asked.programs] or [asked.names]
         self.rules = [rule for n in names for rule in self._rules(n)]
+        self.rules += [p.sizes.resolve(c) for p in asked.programs.values() for c in p.demands]
+        self.rules = [r for r in dict.fromkeys(self.rules) if self.x in r.free_symbols]
         self.step = math.lcm(1, *(m for n in names for m in self._moduli(n)))
         self.most = min((v for v in (self._bound(asked.file),) if v), default=None)
 

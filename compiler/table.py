@@ -17,7 +17,7 @@ from plait.compiler.costs.work import LEDGERS, visits, work
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.layer import LAYERS
 from plait.compiler.part import home, main_output, part, stream_inputs
-from plait.compiler.prims import Contract, Reduce, Sort
+from plait.compiler.prims import Contract, Loop, Reduce, Sort
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
 
@@ -144,14 +144,20 @@ class Row:
         if self.kind != "layer": return None
         return over_trips(sp.Integer(1), [loop for loop in home(self.program.graph, self.at)[2] if loop.axis.role == "copies"])
 
+    def _lone(self) -> bool:
+        """Is the model one layer, or one that an index makes another one in each copy?"""
+        found = [name for name in self.program.places.values() if name not in SILENT]
+        indexed = any(isinstance(n.op, Loop) and n.op.index is not None for n in self.program.graph.nodes)
+        if len(found) == 2 and found[0] == "repeat" and indexed: found = found[1:]
+        return len(found) == 1 and found[0] in LAYERS
+
     @cached_property
     def path(self) -> PathCell | None:
         """Of a model, or of one copy of a layer."""
         if self.kind == "model":
             sources = {i.name: i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)}
-            lone = [name for name in self.program.places.values() if name not in SILENT]
             outs = self.program.graph.outs
-            return _path_cell(self.program.graph, sources, outs, self.sizes, len(lone) == 1 and lone[0] in LAYERS)
+            return _path_cell(self.program.graph, sources, outs, self.sizes, self._lone())
         if self.kind != "layer" or self.name not in LAYERS or self.cut is None: return None
         sources = {v.name if k else "x": v for k, v in enumerate(stream_inputs(self.cut))}
         return _path_cell(self.cut, sources, (main_output(self.cut),), self.sizes, True) if sources and not self._indexed else None

@@ -146,7 +146,8 @@ def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
     original = parse(files.read(file), str(file))
     settled = [tuple(replace(o, values=(v,)) for o, v in zip(sets, values)) for values in product(*(o.values for o in sets))]
     tables = [Spec(file, files.resolved(original, given, file.parent)).table(by, model) for given in settled]
-    return replace(tables[0], rows=tuple(r for t in tables for r in t.rows), varied=varied)
+    same = {k: v for k, v in tables[0].dims.items() if k in varied or all(t.dims[k] == v for t in tables)}
+    return replace(tables[0], rows=tuple(r for t in tables for r in t.rows), varied=varied, dims=same)
 
 
 @command

@@ -76,14 +76,20 @@ def covers(x: Sum, y: Sum) -> bool:
     if len(less) > 4: return False
     constant = less.pop(ONE, 0) - more.pop(ONE, 0)
     if not less and constant <= 0: return True
-    for k, need in less.items():
+    for k, need in less.items() if len(less) < 2 else sorted(less.items(), key=lambda i: _name(i[0])):
         above = [p for p in more if multiple(p, k)]
-        for p in above if len(above) < 2 else sorted(above, key=str):
+        for p in above if len(above) < 2 else sorted(above, key=_name):
             taken = min(need, more[p])
             more[p], need = more[p] - taken, need - taken
             if not need: break
         if need: return False
     return bool(constant <= sum(c for k, c in more.items() if at_least_one(k)))
+
+
+@lru_cache(None)
+def _name(monomial: sp.Expr) -> str:
+    """Sums are gone through in one order, whatever the hashes are."""
+    return str(monomial)
 
 
 @lru_cache(None)

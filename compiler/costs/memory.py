@@ -180,7 +180,7 @@ class _Walk:
         states = [(v, i) for v, i in pairs if i in body.ins[:c]]
         slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
         freed = _plus(*(self.bytes(i) for _, i in slices))
-        around = _minus(live, *(self.bytes(v) for v, _ in states), freed)
+        around = _minus(live, *(self.bytes(v) for v in dict.fromkeys(v for v, _ in states)), freed)      # both streams may start as one
         inside = self.graph(body, around, {*body.ins[:c], *(i for _, i in slices)})
         stacks = _plus(*(self.bytes(v) for v in body.outs[c:]))
         twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared))

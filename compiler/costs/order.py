@@ -71,15 +71,36 @@ def _growing(e: sp.Sum) -> sp.Expr:
 
 def _of_choices(shared: sp.Expr, choices: list) -> sp.Expr:
     """A sum with maxima in it: what the rest outgrows falls out of them."""
-    sets = [[set(sp.Add.make_args(order(a))) - {0} for a in c.args] for c in choices]
+    sets = [[s for a in c.args for s in _alternatives(a)] if isinstance(c, sp.Max | Latest) else
+            [set(sp.Add.make_args(order(a))) - {0} for a in c.args] for c in choices]
     base = set(sp.Add.make_args(order(shared))) - {0}
     kept = set(_leading([*base, *(t for s in sets for a in s for t in a)]))
     out = [sp.Add(*(base & kept))]
     for c, s in zip(choices, sets):
         rest = list(dict.fromkeys(sp.Add(*sorted((a & kept) - base, key=str)) for a in s))
-        rest = [r for r in rest if r != 0] if isinstance(c, sp.Max | Latest) else rest
+        if isinstance(c, sp.Max | Latest): rest = _undominated([r for r in rest if r != 0])
         if rest: out.append(rest[0] if len(rest) == 1 else (Latest(*rest) if isinstance(c, Latest) else type(c)(*rest, evaluate=False)))
     return sp.Add(*out)
+
+
+def _alternatives(e: sp.Expr) -> list[set[sp.Expr]]:
+    """The terms of an order, once for each choice of a maximum in it."""
+    found: list[set[sp.Expr]] = [set()]
+    for t in sp.Add.make_args(order(e)):
+        ways = [_alternatives(a) for a in t.args] if isinstance(t, sp.Max | Latest) else [[{t}]]
+        found = [f | w for f in found for way in ways for w in way]
+    return [f - {sp.Integer(0)} for f in found]
+
+
+def _undominated(alternatives: list[sp.Expr]) -> list[sp.Expr]:
+    """Without those whose every term is in another, or outgrown there."""
+    def below(x: sp.Expr, y: sp.Expr) -> bool:
+        return all(any(u == t or _outgrows(u, t) for u in sp.Add.make_args(y)) for t in sp.Add.make_args(x))
+    kept: list[sp.Expr] = []
+    for x in sorted(alternatives, key=str):
+        if any(below(x, y) for y in kept): continue
+        kept = [y for y in kept if not below(y, x)] + [x]
+    return kept
 
 
 def _smooth(e: sp.Expr) -> sp.Expr:

@@ -26,8 +26,9 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
     (place, "argmax") → those in which it decides, before."""
     found: dict[tuple[str, str], sp.Expr] = {}
     for n in graph.walk():
-        if not isinstance(n.op, Region) or n.op.kernel != "lsh_attention": continue
-        found[n.at, n.op.kernel], found[n.at, "argmax"] = _slab(n.op), _hashing(n.op)
+        if not isinstance(n.op, Region): continue
+        if n.op.kernel == "lsh_attention": found[n.at, n.op.kernel], found[n.at, "argmax"] = _slab(n.op), _hashing(n.op)
+        elif n.op.kernel == "rowwise_attention": found[n.at, n.op.kernel] = _block(n.op)
     return found
 
 
@@ -51,6 +52,13 @@ def _convolution(op: Region) -> sp.Expr:
     """The neighbourhoods written out, for the product with the weights or its gradient."""
     x = op.body.ins[0]
     return 2 * REAL * x.size * sp.sympify(op.arg("kernel"))
+
+
+def _block(op: Region) -> sp.Expr:
+    """The scores of a block of rows, and their exponentials."""
+    q, k = op.body.ins[:2]
+    outer = volume([a for a in q.axes if a.name not in ("n", "k")])
+    return 2 * REAL * outer * sp.Min(ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
 
 
 def _rowwise(op: Region) -> sp.Expr:

@@ -56,6 +56,7 @@ def halved(b: Builder, width: sp.Expr, argument: str, message: str) -> sp.Expr:
         name = str(width) if width.is_Symbol else "" if argument == "kind" else argument
         even = f"{name} = {f'{w - 1} or ' if w > 1 else ''}{w + 1}" if name else ""
         raise Mistake("E0301", message, argument, (width,), f"{'' if width.is_number else f'{width} = '}{w} leaves 1 when halved", even)
+    b.demand(sp.Eq(sp.Mod(width, 2), 0, evaluate=False), message)
     return width / 2
 
 
@@ -80,7 +81,7 @@ def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
     if have is not None and want is not None and want > have:
         raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),
                       help=f"positions(learned, max = {want})")
-    if not sizes.same(most, n.size): b.limit(n.size, most, "learned positions")
+    if not sizes.same(most, n.size): b.demand(sp.Le(n.size, most, evaluate=False), f"there are learned positions for {most} places")
     table = b.param("weight", axis("n", most, "sequence"), d, init=small(d.size))
     return table if sizes.same(most, n.size) else b.slice(table, "n", 0, n.size)
 
@@ -100,7 +101,7 @@ def _axial(b: Builder, x: Value, grid, widths) -> Value:
         wrong.append(Mistake("E0302", f"the widths add up to {total if total is not None else left + right}, and the stream is "
                              f"{width if width is not None else d.size} wide", "widths", (d.size,)))
     if wrong: raise ExceptionGroup("axial positions", wrong)
-    b.limit(n.size, rows * columns, "a grid of axial positions")
+    b.demand(sp.Le(n.size, rows * columns, evaluate=False), f"the grid of axial positions has {rows * columns} places")
     row, column = axis("row", rows, "sequence"), axis("column", columns, "sequence")
     sides = []
     for name, along, width in (("row", row, left), ("column", column, right)):

@@ -66,7 +66,7 @@ def test_plot(suffix, first, tmp_path):
 
 def test_what_cannot_be_drawn(tmp_path):
     for arguments, words in [(("--x", "n", "--y", "wrok"), "no cost"), (("--x", "z"), "no dim"), (("--x", "n", "--out", "a.txt"), ".svg"),
-                             (("--x", "n", "--out", str(tmp_path / "no" / "a.svg")), "No such file")]:
+                             (("--x", "n", "--out", str(tmp_path / "no" / "a.svg")), "there is no folder")]:
         assert words in run("plot", TABLE1, *arguments, code=1).stderr
 
 

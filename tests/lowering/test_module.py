@@ -143,9 +143,9 @@ def test_what_is_not_there_has_no_influence(kit, chain):
 def test_free_sizes_are_held_to_what_was_promised(kit):
     m = kit.module("positions(learned, max = 9); linear(d)", n="free")
     assert m(torch.zeros(1, 9, 8, dtype=torch.float64)).shape == (1, 9, 8)
-    with pytest.raises(PlaitError, match="learned positions for 9 places, and this input has 13"): m(torch.zeros(1, 13, 8))
+    with pytest.raises(PlaitError, match="learned positions for 9 places"): m(torch.zeros(1, 13, 8))
     m = kit.module("positions(axial, grid = (4, 4), widths = (4, 4))", n="free")
-    with pytest.raises(PlaitError, match="16 places, and this input has 17"): m(torch.zeros(1, 17, 8))
+    with pytest.raises(PlaitError, match="16 places"): m(torch.zeros(1, 17, 8))
     m = kit.module("linear(d)", n="free", c="n / 4")
     with pytest.raises(PlaitError, match="c = 1.5 is no size"): m(torch.zeros(1, 6, 8))
     m = kit.module("linear(d)", share="dims { w = 3; require n % w == 0 }", n="free")
