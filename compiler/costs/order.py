@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import sympy as sp
 
@@ -47,6 +48,7 @@ def _pulled_out(e: sp.Sum) -> sp.Expr:
 
 
 # ---- leading order --------------------------------------------------------------------------------------------------------
+@lru_cache(4096)
 def order(e: sp.Expr) -> sp.Expr:
     """The leading order: coefficients gone, ⌈x⌉ as x, and of the terms those that no other outgrows. A term falls if another
     divided by it is a product of non-negative powers of dims, not all zero. `max(…)` keeps the order of each argument."""
@@ -122,6 +124,7 @@ def _leading(terms: list[sp.Expr]) -> list[sp.Expr]:
     return [t for t in terms if not any(u != t and _outgrows(u, t) for u in terms)]
 
 
+@lru_cache(1 << 16)
 def _outgrows(u: sp.Expr, t: sp.Expr) -> bool:
     """Is u / t a product of non-negative powers of dims (and their logarithms), not all zero?"""
     powers = dict(u.as_powers_dict())
