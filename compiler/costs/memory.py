@@ -41,9 +41,9 @@ def kept(joint: Joint, target: Target) -> Iterator[Kept]:
     for n in joint.graph.nodes:
         for k, v in enumerate(n.outs):
             if v not in saved: continue
-            maker, first = _maker(n, k), joint.starts.get(v)
+            (maker, out), first = _maker(n, k), joint.starts.get(v)
             again = first.size if first is not None and (first in saved or first in joint.graph.ins) else sp.Integer(0)
-            each: sp.Expr = sp.Integer(width(v, target))
+            each: sp.Expr = sp.Integer(4 if _sum_of_row(maker, out) else width(v, target))
             if maker.op == Reduce("argmax", getattr(maker.op, "over", ())) and isinstance(n.op, Loop | Reduce):
                 each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if n.name == "invert" else each
                 decided.add(maker.at)
@@ -60,10 +60,16 @@ def _small(choice: Node) -> sp.Expr:
     return sp.Piecewise((2, below <= 2**15), (4, True), evaluate=False)
 
 
-def _maker(n: Node, k: int) -> Node:
-    if n.body is None or isinstance(n.op, Region): return n
+def _maker(n: Node, k: int) -> tuple[Node, int]:
+    """The node that makes result k, inside loops, and the number of the result there."""
+    if n.body is None or isinstance(n.op, Region): return n, k
     out = n.body.outs[k]
-    return next((_maker(m, j) for m in n.body.nodes for j, v in enumerate(m.outs) if v == out), n)
+    return next((_maker(m, j) for m in n.body.nodes for j, v in enumerate(m.outs) if v == out), (n, k))
+
+
+def _sum_of_row(n: Node, k: int) -> bool:
+    """The log-sum-exp of a row of scores is float32 whatever the rest is."""
+    return isinstance(n.op, Region) and "attention" in n.op.kernel and k == 1
 
 
 def _beside(graph: Graph, loops: tuple[Loop, ...]) -> Iterator[Kept]:

@@ -1,7 +1,7 @@
 """Random stacks: the reading against the position graph built element by element, everywhere and at the borders."""
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from plait.compiler.costs.affine import Unreadable
@@ -116,3 +116,27 @@ def test_long_sequences_agree_with_every_source_followed(term, n, monkeypatch):
     monkeypatch.setattr(path, "WHOLE", n)
     every = path._counted(g, g.ins[0], sizes, None, "")
     assert few.connected == every.connected and few.value == every.value
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(terms, st.integers(60, 200))
+def test_random_stacks_at_length(term, size):
+    """Every pair of up to 200 positions, borders included; whole attention alone makes the explicit graph too large to build."""
+    assume("attention" not in str(term) and str(term).count("(") <= 12)
+    sizes, n = sized(term, size)
+    g = model(term, sizes)
+    true = distances(g, sizes.bound, g.ins[0])
+    assert (everywhere(_read(g, g.ins[0], sizes, None, True).base, n, sizes.bound, true.shape) == true).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("bypass", [True, False])
+def test_dilated_stacks_at_200(causal, bypass):
+    """Centred ones differ at the borders from what offsets alone would say."""
+    term = ("indexed", 5, 3, 3, causal, bypass)
+    sizes, n = sized(term, 200)
+    g = model(term, sizes)
+    true = distances(g, sizes.bound, g.ins[0])
+    assert (everywhere(_read(g, g.ins[0], sizes, None, True).base, n, sizes.bound, true.shape) == true).all()
+    allowed = np.triu(np.ones_like(true, bool)) if causal else np.ones_like(true, bool)            # [input, output]
+    assert as_written(g, g.ins[0], sizes).connected is bool((true < FAR)[allowed].all())
