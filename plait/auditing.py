@@ -10,8 +10,9 @@ from typing import Any
 from plait import files
 from plait.compiler.costs.work import macs
 from plait.compiler.expand import expand
-from plait.compiler.file import File
+from plait.compiler.file import File, open_file
 from plait.compiler.program import Program
+from plait.compiler.solve import freed
 from plait.dsl import spec as ast
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.spec import Override
@@ -36,7 +37,7 @@ class Audited:
         return all(f.holds is not False for f in self.findings)
 
 
-def audited(path: Path, settings: tuple[Override, ...], models: list[str] | None = None) -> Iterator[Audited]:
+def audited(path: Path, settings: tuple[Override, ...], models: list[str] | None = None, compiled: bool = False) -> Iterator[Audited]:
     """Audits the models of a spec, one after another. Free dims are given a value.
     Raises PlaitError for what cannot be opened, and for sizes that would take too long."""
     file = _bound(path, settings)
@@ -48,7 +49,7 @@ def audited(path: Path, settings: tuple[Override, ...], models: list[str] | None
                         file.models[model].name_span, help="--set n=64, and other dims smaller")
         others = _others(path, settings, file, model)
         sizes = {k: v for k, e in file.names_of(model).entries.items() if (v := program.sizes.integer(e.value)) is not None}
-        yield Audited(model, sizes, tuple(audit(Subject(program, others))))
+        yield Audited(model, sizes, tuple(audit(Subject(program, others, with_free_length(file, program), compiled))))
 
 
 def _bound(path: Path, settings: tuple[Override, ...]) -> File:
@@ -58,6 +59,14 @@ def _bound(path: Path, settings: tuple[Override, ...]) -> File:
             if e.kind == "dim" and file.names_of(m).sizes.value(e.value) is None and k not in given}
     more = files.overrides({k: FREE for k in sorted(free)})
     return files.opened(path, (*settings, *more)) if more else file
+
+
+def with_free_length(file: File, program: Program) -> Program | None:
+    """The model with the dim of its length left open; None where the length is no dim of its own, or a layer needs its value."""
+    size = next((a.size for i in program.inputs for a in i.value.axes if a.role == "sequence"), None)
+    if size is None or not size.is_Symbol or size in program.sizes.derived: return None
+    try: return expand(open_file(freed(file.spec, size.name)), program.model)
+    except PlaitError: return None
 
 
 def _others(path: Path, settings: tuple[Override, ...], file: File, model: str) -> tuple[Program, ...]:

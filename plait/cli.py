@@ -164,7 +164,8 @@ def solve(file: File, condition: Annotated[str, typer.Argument(metavar="CONDITIO
 
 
 @command
-def audit(file: File, model: Model = None, set: Settings = None, json: Json = False) -> None:
+def audit(file: File, model: Model = None, set: Settings = None, json: Json = False,
+          compiled: Annotated[bool, typer.Option("--compiled", help="show what torch.compile keeps, too")] = False) -> None:
     """Hold every derived number against what runs. Choose small sizes: it executes the model."""
     from plait import files
     from plait.api import chosen
@@ -173,7 +174,7 @@ def audit(file: File, model: Model = None, set: Settings = None, json: Json = Fa
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")           # torch's profiler, read when torch is imported: no lines of its own
     from plait.auditing import as_json, audited, told
     found = []
-    for a in audited(file, settings, names):
+    for a in audited(file, settings, names, compiled):
         found.append(a)
         if not json: typer.echo(told(a))
     if json: typer.echo(js.dumps(as_json(found, str(file)), indent=1))

@@ -26,19 +26,20 @@ from plait.compiler.prims import VIEWS, Contract, Loop, Region
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
 from plait.compiler.step import Step
-from plait.runtime.audit import measure, positions, unrolled
+from plait.runtime.audit import measure, positions, symbolic, unrolled
 from plait.runtime.audit.cut import from_vectors
 from plait.runtime.module import Module
 
 BODIES = {k.region: "body" for k in KERNELS}
 LONGEST = 32                                                  # positions that are followed one by one
 FEW = 4                                                       # trips from which on the closed forms of backward loops are exact
+MOST_TRACED, LENGTH = 120, 23                                 # nodes; a length unlike other sizes
 DRAWS = 3                                                     # of random parameters: an influence may be 0 by chance
 
 
 @dataclass(frozen=True)
 class Finding:
-    """kind: equal, within (derived ≤ measured ≤ bound), contained, measured (only shown: a library's own business), skipped.
+    """kind: equal, within (derived ≤ measured ≤ bound), contained, measured, shown (nothing is claimed), skipped.
     holds: None where nothing is claimed."""
     what: str
     kind: str
@@ -58,9 +59,12 @@ def skipped(what: str, why: str) -> Finding:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model to be audited: with its sizes bound, with its loss where it has one; `others`: the same at other sizes."""
+    """A model to be audited: with its sizes bound, with its loss where it has one; `others`: the same at other sizes; `free`: the same
+    with the length left open, and other sizes as they are; `compiled`: what the compiler makes of it is shown, too."""
     program: Program
     others: tuple[Program, ...] = ()
+    free: Program | None = None
+    compiled: bool = False
 
     @cached_property
     def loss(self) -> bool:
@@ -119,6 +123,20 @@ def _hashed_again(joint: Joint) -> sp.Expr:
     return sp.Add(*(macs(n.op.body, lambda m: m.name == "hashing") * n.op.axis.size for n in loops))           # type: ignore[union-attr]
 
 
+def of_symbols(s: Subject) -> Iterator[Finding]:
+    """Forward and backward traced with the batch and the length as symbols: what torch records, less what is derived, is 0."""
+    what = "products, symbolic"
+    if s.free is None: yield skipped(what, "the length is no dim that could be left open"); return
+    if not symbolic.traceable(s.free.graph):
+        yield skipped(what, "recurrences, hashing and recomputed loops are not traced: see the sizes above")
+        return
+    if sum(1 for _ in s.free.graph.walk()) > MOST_TRACED: yield skipped(what, f"more than {MOST_TRACED} nodes take long to trace"); return
+    lengths = [s.free.sizes.resolve(a.size).free_symbols for i in s.free.inputs for a in i.value.axes if a.role == "sequence"]
+    length = next(x for found in lengths for x in found)
+    traced, derived = symbolic.traced(s.free, {str(length): LENGTH}), symbolic.derived(s.free)
+    yield Finding(what, "equal", str(derived), str(traced), sp.expand(traced - derived) == 0, "outputs only, no loss")
+
+
 def of_saved(s: Subject) -> Iterator[Finding]:
     derived, more = s.bytes(s.step.saved()), s.bytes(_copied(s.step.claimed))
     kept = sum(measure.saved(s.module, s.given, s.loss).values())
@@ -146,6 +164,16 @@ def _copied(graph: Graph) -> sp.Expr:
             elif isinstance(n.op, Contract): found.extend(4 * v.size for v in n.ins if v in seen)
     look(graph, views)
     return sp.Add(*found)
+
+
+def of_compiled(s: Subject) -> Iterator[Finding]:
+    """What the compiler's partition keeps, beside the derived bytes: it fuses, and recomputes what is cheap. Nothing is claimed."""
+    if not s.compiled: return
+    torch.manual_seed(0)
+    module = Module(s.program, compile=True).train()
+    for _ in range(2): measure.step(module, s.given, s.loss)
+    derived, kept = s.bytes(s.step.saved()), sum(measure.saved(module, s.given, s.loss).values())
+    yield Finding("saved bytes, compiled", "shown", derived, kept, None, f"{kept / derived:.2f} times the derived" if derived else "")
 
 
 LEEWAY = sp.Rational(1, 50)                                   # of a peak: small values that eager Python drops a moment earlier
@@ -260,7 +288,7 @@ def of_depth(s: Subject) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
-    of_parameters, of_products, of_saved, of_peak, of_influences, of_path, of_depth)
+    of_parameters, of_products, of_symbols, of_saved, of_compiled, of_peak, of_influences, of_path, of_depth)
 
 
 def audit(s: Subject) -> Iterator[Finding]:
