@@ -26,6 +26,7 @@ from plait.compiler.lowering.loops import Trips
 from plait.compiler.lowering.products import product
 from plait.compiler.lowering.segments import segmented
 from plait.compiler.prims import (
+    TRUTH,
     Broadcast,
     Concat,
     Const,
@@ -133,7 +134,7 @@ class Lowering:
             moved = not isinstance(n.op, Map | Sort | Region | Loop) and n.ins and n.ins[0] in self.floats
             for v, x in zip(n.outs, made):
                 self.env[v] = x
-                if moved and v.kind == "index": self.floats.add(v)
+                if moved and v.kind != "mask": self.floats.add(v)
                 if not isinstance(x, fx.Node): continue
                 x.meta.setdefault("axes", [str(a.size) for a in v.axes])
                 if not v.axes and v.kind in ("index", "const"): x.meta["scalar"] = True
@@ -227,11 +228,12 @@ class Lowering:
         if fn == "where" and all(numbers[1:]):
             if all(v.kind == "const" for v in n.ins[1:]): return self.call(tensors.either, *parts, self.like)
             parts[1] = self.whole(parts[1])
-        if y.kind == "real" and not all(made_real):            # positions meet reals: in the reals' dtype
-            parts = [self.call(tensors.real, p, self.like) if m else p for p, m in zip(parts, made_real)]
-        elif y.kind == "index" and (fn in tensors.REAL or any(made_real) or any(v.kind == "const" and isinstance(p, float)
-                                                                               for v, p in zip(n.ins, args))):
+        of_positions = all(m or v.kind in ("index", "const") for m, v in zip(made_real, n.ins)) and fn not in TRUTH
+        if of_positions and (fn in tensors.REAL or any(made_real) or any(v.kind == "const" and isinstance(p, float)
+                                                                          for v, p in zip(n.ins, args))):
             self.floats.add(y)
+        elif y.kind == "real" and not all(made_real):          # positions meet reals: in the reals' dtype
+            parts = [self.call(tensors.real, p, self.like) if m else p for p, m in zip(parts, made_real)]
         return self.call(tensors.MAPS[fn], *parts)
 
     def reduced(self, fn: str, dims: list[int], x, a: Value):

@@ -54,6 +54,7 @@ def order(e: sp.Expr) -> sp.Expr:
     divided by it is a product of non-negative powers of dims, not all zero. `max(…)` keeps the order of each argument."""
     e = sp.sympify(e)
     if e == 0: return sp.Integer(0)
+    if isinstance(e, sp.Piecewise): return order(e.args[0][0])
     if e.has(sp.Sum): e = e.replace(lambda x: isinstance(x, sp.Sum), _growing)
     choices = [t for t in sp.Add.make_args(e) if isinstance(t, sp.Max | sp.Min | Latest)]
     if choices: return _of_choices(sp.Add(*[t for t in sp.Add.make_args(e) if t not in choices]), choices)

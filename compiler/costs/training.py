@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import sympy as sp
@@ -14,8 +14,9 @@ from plait.compiler.costs.maxplus import NEVER, NOW, latest, written
 from plait.compiler.costs.order import added, over_trips
 from plait.compiler.costs.power import at_rates
 from plait.compiler.costs.work import LEDGERS, once, visits
-from plait.compiler.graph import Graph, Node
-from plait.compiler.sizes import Sizes
+from plait.compiler.graph import Graph, Node, live
+from plait.compiler.prims import Loop
+from plait.compiler.sizes import Latest, Sizes
 
 if TYPE_CHECKING:
     from plait.compiler.derive import Joint
@@ -66,12 +67,40 @@ def by_phase(graph: Graph, batch=1, wanted: Callable[[Node], bool] = lambda n: T
     return {p: {ledger: added(terms[p, ledger]) for ledger in LEDGERS} for p in PHASES}
 
 
+FEW = 3                                                       # trips that a closed form may be too large for: they are walked
+
+
 def depth(joint: Joint, weigh: Weigh = unit) -> sp.Expr:
-    """The longest chain of forward and backward: the gradient of an output starts when the forward is through."""
-    graph = joint.graph
+    """The longest chain of forward and backward: the gradient of an output starts when the forward is through. Where a closed form over
+    the copies of a stack is too large for the first few, these stand beside it.
+
+    Raises NotImplementedError where there is no closed form."""
+    found = _depth(joint, joint.graph, weigh)
+    copies = {n.op.axis.size for n in joint.graph.walk() if isinstance(n.op, Loop) and n.op.axis.role == "copies"}
+    if weigh is not unit or len(copies) != 1 or not found.has(Latest): return found
+    (size,) = copies
+    if not size.is_Symbol: return found
+    walked = [_depth(joint, _of_trips(joint.graph, size, k), weigh) for k in range(1, FEW + 1)]
+    if all(sp.expand(found.subs(size, k) - w).doit() == 0 for k, w in enumerate(walked, 1)): return found
+    cases = [(w, sp.Eq(size, k)) for k, w in reversed(list(enumerate(walked, 1)))]
+    return sp.Piecewise((found, sp.Gt(size, FEW)), *cases[:-1], (cases[-1][0], True), evaluate=False)
+
+
+def _depth(joint: Joint, graph: Graph, weigh: Weigh) -> sp.Expr:
     before = {v: NEVER if v.kind == "index" and not v.axes else NOW for v in graph.ins}
-    forward = joint.forward
+    outs = graph.outs[:joint.count]
+    forward = Graph(graph.ins[:len(graph.ins) - len(joint.seeds)], live(graph.nodes, outs), outs)
     end = latest([NOW, *chain(forward, [before[v] for v in forward.ins], weigh, at_rates)])
     entry = before | {v: end for v in joint.seeds.values()}
     found = written(latest([end, *chain(graph, [entry[v] for v in graph.ins], weigh, at_rates)]))
     return added([found]) if found.has(sp.Sum) else found
+
+
+def _of_trips(graph: Graph, size: sp.Symbol, trips: int) -> Graph:
+    """The graph with a known number of copies, as far as depth looks at it."""
+    def changed(n: Node) -> Node:
+        if n.body is None: return n
+        op = replace(n.op, body=_of_trips(n.body, size, trips))                                             # type: ignore[type-var]
+        if isinstance(op, Loop) and op.axis.size == size: op = replace(op, axis=op.axis.resized(sp.Integer(trips)))
+        return replace(n, op=op)
+    return replace(graph, nodes=tuple(map(changed, graph.nodes)))
