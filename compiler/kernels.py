@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import sympy as sp
+
 from plait.compiler.prims import Region
+from plait.compiler.sizes import ceil_log2
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ def _without(*switches: str) -> Callable[[Region, Target], bool]:
 def _one_chunk_back(region: Region, target: Target) -> bool:
     """LSH attention as the paper has it: a chunk and the one before it."""
     return region.arg("look_back") == 1 and _without("dropout", "wrap", "look_ahead")(region, target)
+
+
+BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
+
+
+def band(window) -> sp.Expr:
+    """Queries a block of banded attention: the next power of two of the window, from 32 to 256, so that half of the products count."""
+    return sp.Max(32, sp.Min(256, 2 ** ceil_log2(window)))
 
 
 # In order of preference: the first that is available claims the region; else its body runs.

@@ -31,7 +31,8 @@ def _path(row: Row) -> sp.Expr | None:
 
 QUANTITIES: dict[str, Quantity] = {
     "work": _ledger("contraction"), **{name: _ledger(name) for name in LEDGERS if name != "contraction"},
-    "ideal": lambda row: row.ideal, "sequential": lambda row: row.unit, "tree": lambda row: row.tree, "path": _path,
+    "ideal": lambda row: row.ideal, "executed": lambda row: row.executed,
+    "sequential": lambda row: row.unit, "tree": lambda row: row.tree, "path": _path,
     "params": lambda row: row.params, "reuse": lambda row: row.reuse,
     "saved": lambda row: row.saved, "peak": lambda row: row.peak, "training": lambda row: row.effort,
     **{phase: _phase(phase) for phase in ("recompute", "backward")}, "training_depth": lambda row: row.training_depth,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy as sp
 
+from plait.compiler.claim import claim
 from plait.compiler.costs import depth as depths
 from plait.compiler.costs import path as paths
 from plait.compiler.costs.ideal import ideal
@@ -15,6 +16,7 @@ from plait.compiler.costs.params import params
 from plait.compiler.costs.reuse import reuse
 from plait.compiler.costs.work import LEDGERS, visits, work
 from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.kernels import Target
 from plait.compiler.layer import LAYERS
 from plait.compiler.part import home, main_output, part, stream_inputs
 from plait.compiler.prims import Contract, Loop, Reduce, Sort
@@ -82,6 +84,12 @@ class Row:
         source = next((i.value for i in self.program.inputs if any(a.role == "sequence" for a in i.value.axes)), None)
         if self.kind == "op": return None
         return self.work["contraction"] if source is None else ideal(self.program.graph, source, self.sizes, self.covers)
+
+    @cached_property
+    def executed(self) -> sp.Expr | None:
+        """Of a model: what the kernels of the plan do."""
+        from plait.compiler.costs.executed import executed
+        return executed(claim(self.program.graph, Target())) if self.kind == "model" else None
 
     @cached_property
     def unit(self) -> sp.Expr | None:
@@ -225,7 +233,7 @@ def as_json(row: Row, batch: int = 1, memory: bool = True) -> dict:
     return {
         "model": row.model, "at": row.at, "kind": row.kind, "name": row.name, "symbols": symbols,
         "copies": cell(row.copies, s),
-        "work": {**headline, "ledgers": ledgers, "ideal": cell(row.ideal, s), "executed": None},
+        "work": {**headline, "ledgers": ledgers, "ideal": cell(row.ideal, s), "executed": cell(row.executed, s)},
         "depth": {"unit": cell(row.unit, s), "tree": cell(row.tree, s)},
         "path": None if row.path is None else _path_json(row.path, s),
         "params": cell(row.params, s), "saved": _bytes(saved, s, batch), "peak": _bytes(peak, s, batch), "reuse": cell(row.reuse, s, batch),

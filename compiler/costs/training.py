@@ -15,7 +15,7 @@ from plait.compiler.costs.order import added, over_trips
 from plait.compiler.costs.power import at_rates
 from plait.compiler.costs.work import LEDGERS, once, visits
 from plait.compiler.graph import Graph, Node, live
-from plait.compiler.prims import Loop
+from plait.compiler.prims import Loop, Region
 from plait.compiler.sizes import Latest, Sizes
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _depth(joint: Joint, graph: Graph, weigh: Weigh) -> sp.Expr:
 def _of_trips(graph: Graph, size: sp.Symbol, trips: int) -> Graph:
     """The graph with a known number of copies, as far as depth looks at it."""
     def changed(n: Node) -> Node:
-        if n.body is None: return n
-        op = replace(n.op, body=_of_trips(n.body, size, trips))                                             # type: ignore[type-var]
+        if not isinstance(n.op, Loop | Region): return n
+        op: Loop | Region = replace(n.op, body=_of_trips(n.op.body, size, trips))
         if isinstance(op, Loop) and op.axis.size == size: op = replace(op, axis=op.axis.resized(sp.Integer(trips)))
         return replace(n, op=op)
     return replace(graph, nodes=tuple(map(changed, graph.nodes)))

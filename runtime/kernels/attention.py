@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plait.compiler.graph import Graph
+from plait.compiler.kernels import BLOCK_ROWS
 from plait.compiler.lowering.emission import KernelCall
 from plait.compiler.lowering.tensors import LOW, scramble
 from plait.compiler.prims import Random
@@ -83,7 +84,7 @@ def fused(call: KernelCall) -> Callable:
     return run
 
 
-ROWS = 128                                     # rows a block: its scores stay in the cache at a few thousand keys
+ROWS = BLOCK_ROWS
 
 
 def rowwise(call: KernelCall) -> Callable:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.compiler.kernels import band
 from plait.compiler.lowering.emission import KernelCall
 from plait.runtime.kernels.attention import Layout
 
@@ -40,7 +41,7 @@ def banded(call: KernelCall) -> Callable:
 
 def block(window: int) -> int:
     """Queries a block: about as many as the window has keys, so that half of the products count, within what caches hold."""
-    return max(32, min(256, 1 << (window - 1).bit_length()))
+    return int(band(window))
 
 
 def _overlapping(t: Tensor, left: int, window: int, size: int, extra: int) -> Tensor:

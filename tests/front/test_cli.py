@@ -87,6 +87,7 @@ def test_json_keys():
     assert set(r["work"]) == {"exact", "order", "value", "ledgers", "ideal", "executed"}
     assert set(r["path"]) == {"stacked", "as_written", "connected", "reach", "assumed", "streams"}
     # the padded input is kept; dX and dW are as much work as the product; both gradients stay until the update
+    assert r["work"]["executed"]["exact"] == "d**2*k*n"
     assert (r["saved"]["exact"], r["saved"]["bytes"]) == ("4*b*d*k + 4*b*d*n - 4*b*d", 4 * 512 * 1002)
     assert r["training"]["work"]["exact"] == "3*d**2*k*n" and r["training"]["backward"]["exact"] == "2*d**2*k*n"
     assert r["training"]["recompute"]["value"] == 0 and r["training"]["depth"]["unit"]["value"] == 3      # the product, its adjoint, a fold
