@@ -174,6 +174,10 @@ def of_compiled(s: Subject) -> Iterator[Finding]:
     for _ in range(2): measure.step(module, s.given, s.loss)
     derived, kept = s.bytes(s.step.saved()), sum(measure.saved(module, s.given, s.loss).values())
     yield Finding("saved bytes, compiled", "shown", derived, kept, None, f"{kept / derived:.2f} times the derived" if derived else "")
+    high = s.bytes(memory.peak(s.step.joint, s.step.target, slack=True))
+    for p in (*module.parameters(), *s.given): p.grad = None
+    found = measure.peak(lambda: measure.step(module, s.given, s.loss))
+    yield Finding("peak bytes, compiled", "within", kept, found, kept <= found <= high, f"what it saves ≤ measured ≤ {high:,}, unfused")
 
 
 LEEWAY = sp.Rational(1, 50)                                   # of a peak: small values that eager Python drops a moment earlier

@@ -201,5 +201,11 @@ def test_the_command():
     assert {f["what"] for f in found["models"][0]["findings"]} >= {"parameters", "saved bytes", "peak bytes", "path from x"}
 
 
+def test_compiled():
+    """The compiler's partition is shown, and its peak lies between what it saves and the unfused walk."""
+    found = list(checks.of_compiled(Subject(program("table1", "convolution"), compiled=True)))
+    assert [(f.kind, f.holds) for f in found] == [("shown", None), ("within", True)], said(found)
+
+
 def test_too_large():
     assert "too much for an audit" in run(SPECS / "reformer_table1.plait", "--model", "lsh", code=1)
