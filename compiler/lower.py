@@ -22,9 +22,10 @@ from plait.compiler.lowering.dims import Dims, free, measurable
 from plait.compiler.lowering.emission import Emission, KernelCall
 from plait.compiler.lowering.gathers import gathered, scattered
 from plait.compiler.lowering.inverse import Inverse, Part, kept_argmax, kept_order, last_pieces, parts
-from plait.compiler.lowering.loops import Trips
+from plait.compiler.lowering.loops import Ending, Trips
 from plait.compiler.lowering.products import product
 from plait.compiler.lowering.segments import segmented
+from plait.compiler.lowering.tail import tail
 from plait.compiler.prims import (
     TRUTH,
     Broadcast,
@@ -323,4 +324,13 @@ class Lowering:
                     for t in numbers]
             return Inverse(op, steps, made, [[self.end(p, at(t)) for p in steps.parts] for t in numbers])
         bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
-        return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]))
+        ends = [self.tail(op, at(t), loose) for t in numbers]
+        return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]), ends)
+
+    def tail(self, op: Loop, sizes: Sizes, loose: tuple[sp.Symbol, ...]) -> Ending | None:
+        """How a recomputed body is recomputed, where not all of it is."""
+        if op.keep != "recompute" or op.carried or any(map(nested, op.body.ins)): return None
+        found = tail(op.body, sizes)
+        if found is None: return None
+        low = Lowering(sizes, self.kernels, self.compile, self.inverted)
+        return Ending(low.module(found.before, (), loose), low.module(found.pull, (), loose), found.reads, found.found, len(loose))

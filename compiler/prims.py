@@ -210,6 +210,7 @@ def infer(op: Op, ins: tuple[Value, ...], sizes: Sizes) -> list[tuple[tuple[Axis
         case Const(): return [((), "const")]
         case Position(a): return [((a,), "index")]
         case Random(_, axes): return [(axes, "real")]
+        case Map("where"): return [(union((*ins[1:], ins[0]), sizes), _map_kind("where", ins))]       # laid out as the values, not the mask
         case Map(fn): return [(union(ins, sizes), _map_kind(fn, ins))]
         case Contract(over):
             x, y = ins

@@ -193,6 +193,11 @@ class Search:
         for a, c in names.sizes.divides:
             m = names.sizes.integer(c)
             if names.sizes.resolve(a) == self.x and m: yield m
+        for rule in self.rules:
+            mod = rule.args[0] if isinstance(rule, sp.Eq) and rule.args[1] == 0 else None
+            if isinstance(mod, sp.Mod) and mod.args[0] == self.x:
+                m = mod.args[1].xreplace({s: sp.Integer(v) for s, v in self.known.items()})
+                if m.is_Integer and m > 0: yield int(m)
 
     def _rules(self, names: Names) -> Iterable[sp.Basic]:
         """What must hold of an allowed value: requirements, and whole derived sizes of 1 or more."""

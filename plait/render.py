@@ -158,7 +158,7 @@ def cell(quantity: Quantity) -> Callable[[Row], Cell]:
 
 def path(r: Row) -> Cell:
     """Stacked where a row is a layer that can be, else as written; the number stands where there is no closed form."""
-    if not isinstance(r.path, PathCell): return Cell(None, None)
+    if not isinstance(r.path, PathCell) or not r.path.written: return Cell(None, None)
     p = r.path.stacked if r.path.stacked is not None else max(r.path.written.values(), key=lambda v: v.value or 0)
     return Cell(p.exact, p.value)
 

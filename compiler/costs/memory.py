@@ -135,6 +135,9 @@ class _Walk:
         last: dict[Value, int] = {}
         for k, n in enumerate(g.nodes):
             for v in (*n.ins, *n.outs): last[root[v]] = k
+        for n in reversed(g.nodes):
+            if not _inside(n): continue
+            for v in n.ins: last[root[v]] = max(last[root[v]], last[root[n.outs[0]]])          # it is read where the slope is used
         stays = {root[v] for v in g.outs} | (set(g.ins) - mine)
         for v in stays: last[v] = len(g.nodes)
         ends: dict[int, list[Value]] = {}
@@ -153,6 +156,15 @@ class _Walk:
             if _inside(n): hidden.update(n.outs)
             if len(moments) > 64: moments = list(pruned(moments))
         return pruned(moments)
+
+    def differing(self, op: Loop, inside: Late, slices: list[tuple[Value, Value]]) -> list[Sum]:
+        """Trips whose sizes hang on their number: the first and the last, and what has gathered, or gone, on the way there."""
+        i, n = op.index, op.axis.size
+        gathered = expression(_minus(_plus(*(self.bytes(v) for v in op.body.outs[op.carried:])), *(self.bytes(v) for _, v in slices)))
+        first, last = (n - 1, sp.Integer(0)) if op.reverse else (sp.Integer(0), n - 1)
+        change = sp.expand(over_trips(gathered, [op])) - gathered.subs(i, last)
+        def at(x: Sum, t) -> Late: return late(expression(x).subs(i, t))
+        return [*(f for x in inside for f in at(x, first)), *(f for x in inside for f in plus(at(x, last), late(change)))]
 
     def during(self, n: Node, live: Sum) -> Iterator[Sum]:
         """What is alive while a node runs."""
@@ -176,7 +188,7 @@ class _Walk:
     def reused(self, n: Node, dying: list[Value], root: dict[Value, Value]) -> bool:
         """A gradient is added to another in place, where nobody else holds one of them."""
         return n.phase == "backward" and n.op == Map("add") and any(
-            root[v] in dying and v.axes == n.outs[0].axes and v.kind == "real" for v in n.ins)
+            root[v] in dying and set(v.axes) == set(n.outs[0].axes) and v.kind == "real" for v in n.ins)
 
     def loop(self, n: Node, op: Loop, live: Sum, dying: list[Value]) -> list[Sum]:
         """The fullest trip: the first, or the last. What dies here is handed in: a state lives as long as its trip needs it, a slice of
@@ -187,11 +199,16 @@ class _Walk:
         slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
         freed = _plus(*(self.bytes(i) for _, i in slices))
         around = _minus(live, *(self.bytes(v) for v in dict.fromkeys(v for v, _ in states)), freed)      # both streams may start as one
-        inside = self.graph(body, around, {*body.ins[:c], *(i for _, i in slices)})
+        used = {i for _, i in slices}
+        first = self.graph(body, around, {i for _, i in states} | used)            # a first state may be somebody else's
+        if op.index is not None: return self.differing(op, first, slices)
+        if op.axis.size == 1: return list(first)
+        later = self.graph(body, around, {*body.ins[:c], *used}) if len(states) < c else first
         stacks = _plus(*(self.bytes(v) for v in body.outs[c:]))
         twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared))
-        change = expression(_minus(stacks, freed)) * (op.axis.size - 1) - expression(twice)
-        return [*inside, *plus(inside, late(change))] if change != 0 else list(inside)
+        grown = _minus(stacks, freed)
+        end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
+        return [*first, *plus(later, (grown,)), *plus(later, end)]
 
 
 def _inside(n: Node) -> bool:

@@ -41,7 +41,7 @@ def bound(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
     if isinstance(op, Map | Reduce): return INTEGER * _size(*n.outs, *n.ins[:1])
     if isinstance(op, Region):
         return 2 * INTEGER * _size(*n.ins, *n.outs) + own.get((n.at, op.kernel.removesuffix("_backward")), 0)
-    return REAL * _size(*n.ins, *n.outs)
+    return 2 * INTEGER * _size(*n.ins, *n.outs)
 
 
 def _size(*values: Value) -> sp.Expr:

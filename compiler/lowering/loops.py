@@ -14,6 +14,15 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from plait.compiler.prims import Loop
 
 
+class Ending(nn.Module):
+    """How a body is recomputed, but for its last products (see `tail`). before, pull: the lowered graphs; reads, found: of the tail;
+    loose: how many of the operands are sizes, which both graphs take last."""
+
+    def __init__(self, before: nn.Module, pull: nn.Module, reads: tuple[int, ...], found: tuple[int, ...], loose: int):
+        super().__init__()
+        self.before, self.pull, self.reads, self.found, self.loose = before, pull, reads, found, loose
+
+
 class Trips(nn.Module):
     """Runs a body once a trip: a recurrence, copies, pieces.
 
@@ -22,8 +31,11 @@ class Trips(nn.Module):
     what is the same every trip. Gives the states after the last trip, then the values of all trips, stacked in front; `apart`: which of
     these stay tuples."""
 
-    def __init__(self, op: Loop, bodies: list[nn.Module], warm_state: bool, apart: tuple[bool, ...] = ()):
+    def __init__(self, op: Loop, bodies: list[nn.Module], warm_state: bool, apart: tuple[bool, ...] = (),
+                 ends: list[Ending | None] | None = None):
+        """ends: for each body, how it is recomputed where not all of it is."""
         super().__init__()
+        self.ends = nn.ModuleList(e or nn.Identity() for e in ends or [])
         self.bodies = nn.ModuleList(bodies)
         self.carried, self.sliced, self.reverse = op.carried, op.sliced, op.reverse
         self.recompute, self.op = op.keep == "recompute", op
@@ -33,7 +45,8 @@ class Trips(nn.Module):
         body = self.bodies[trip if len(self.bodies) > 1 else 0]
         if not (self.recompute and torch.is_grad_enabled()): return body(*operands)
         flat, tree = tree_flatten(operands)
-        return Recomputed.apply(body, tree, *flat)
+        end = self.ends[trip if len(self.bodies) > 1 else 0] if len(self.ends) else None
+        return Recomputed.apply(body, end if isinstance(end, Ending) else None, tree, *flat)
 
     def forward(self, trips: int, *operands):
         c, s = self.carried, self.sliced
@@ -127,8 +140,8 @@ class Recomputed(torch.autograd.Function):
     works by hooks on what is saved, and a body of compiled segments cannot be traced under them.)"""
 
     @staticmethod
-    def forward(ctx, body, tree, *operands):
-        ctx.body, ctx.tree = body, tree
+    def forward(ctx, body, end: Ending | None, tree, *operands):
+        ctx.body, ctx.end, ctx.tree = body, end, tree
         ctx.autocast = autocast(operands)
         with torch.autocast(**ctx.autocast): outs = body(*tree_unflatten(list(operands), tree))
         outs = tuple(x.view_as(x) if any(x is t for t in operands) else x for x in outs)               # an input is not an output
@@ -141,13 +154,37 @@ class Recomputed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *grads):
         saved = iter(ctx.saved_tensors)
-        wanted = ctx.needs_input_grad[2:]
+        wanted = ctx.needs_input_grad[3:]
         operands = [next(saved).detach().requires_grad_(w) if x is None else x for x, w in zip(ctx.numbers, wanted)]
+        if ctx.end is not None and all(g is not None for g in grads):
+            return None, None, None, *Recomputed.but_for_the_end(ctx.end, operands, wanted, grads, ctx.autocast)
         with torch.enable_grad(), torch.autocast(**ctx.autocast): outs = ctx.body(*tree_unflatten(operands, ctx.tree))
         reached = [(x, g.to(x.dtype)) for x, g in zip(outs, grads) if x.requires_grad and g is not None]
         leaves = [x for x, w in zip(operands, wanted) if w]
         found = iter(torch.autograd.grad([x for x, _ in reached], leaves, [g for _, g in reached], allow_unused=True))
-        return None, None, *(next(found) if w else None for w in wanted)
+        return None, None, None, *(next(found) if w else None for w in wanted)
+
+    @staticmethod
+    def but_for_the_end(end: Ending, operands, wanted, grads, cast: dict) -> list[Tensor | None]:
+        """The gradients of the operands; the last products are not computed again. (Its operands are flat: none is a tuple.)"""
+        sizes = operands[len(operands) - end.loose:]
+        with torch.autocast(**cast):
+            with torch.enable_grad(): made = end.before(*operands)
+            given = [made[k] if k >= 0 else operands[-1 - k] for k in end.reads]
+            found = end.pull(*(x.detach() for x in given), *grads, *sizes)
+        out: list[Tensor | None] = [None] * len(operands)
+        inner: list[tuple[Tensor, Tensor]] = []
+        for k, g in zip(end.found, found):
+            place = end.reads[k]
+            if place >= 0:
+                if made[place].requires_grad: inner.append((made[place], g.to(made[place].dtype)))
+            elif wanted[-1 - place]: out[-1 - place] = g
+        leaves = [k for k, w in enumerate(wanted) if w]
+        if inner and leaves:
+            back = torch.autograd.grad([x for x, _ in inner], [operands[k] for k in leaves], [g for _, g in inner], allow_unused=True)
+            for k, g in zip(leaves, back):
+                if g is not None: out[k] = g if out[k] is None else out[k] + g                           # type: ignore[operator]
+        return out
 
 
 def autocast(operands) -> dict:
