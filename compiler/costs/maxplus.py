@@ -19,7 +19,12 @@ MOST = 4                                                     # alternatives that
 
 def late(e) -> Late:
     """An expression without a maximum, as a Late."""
-    return ({k: _plain(v) for k, v in sp.expand(sp.sympify(e)).as_coefficients_dict().items() if v != 0},)
+    return _late(sp.sympify(e))
+
+
+@lru_cache(None)
+def _late(e: sp.Expr) -> Late:
+    return ({k: _plain(v) for k, v in sp.expand(e).as_coefficients_dict().items() if v != 0},)
 
 
 def _plain(v: sp.Rational) -> int | Fraction:
@@ -50,7 +55,9 @@ def times(x: Late, n: sp.Expr) -> Late:
 
 
 def latest(xs: Iterable[Late]) -> Late:
-    return pruned(a for x in xs for a in x)
+    some: dict[int, Late] = {id(x): x for x in xs if x}
+    if len(some) == 1: return next(iter(some.values()))
+    return pruned(a for x in some.values() for a in x)
 
 
 def pruned(alternatives: Iterable[Sum]) -> Late:

@@ -19,14 +19,14 @@ def banded(call: KernelCall) -> Callable:
     blocks but where padding stands."""
     layout, told = Layout(call, "n"), call.region.arg
     window, left, own, masked = int(call.number("window")), int(call.number("left")), bool(told("own", True)), bool(told("masked"))
-    scale = call.number("scale")
+    scale, rows = call.number("scale"), int(band(window))
 
     def run(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
         qs, ks, vs = layout.operands(q, k, v)
         if layout.grouped:
             ks, vs = (t.repeat_interleave(qs.shape[1] // t.shape[1], 1) for t in (ks, vs))
         b, h, n, _ = qs.shape
-        size = min(block(window), n)
+        size = min(rows, n)
         extra = -n % size
         blocks = (n + extra) // size
         qs = F.pad(qs, (0, 0, 0, extra)).reshape(b * h, blocks, size, -1)
@@ -37,11 +37,6 @@ def banded(call: KernelCall) -> Callable:
         o = F.scaled_dot_product_attention(qs, ks, vs, ok, scale=scale)
         return layout.back(o.reshape(b, h, n + extra, -1)[:, :, :n], q)
     return run
-
-
-def block(window: int) -> int:
-    """Queries a block: about as many as the window has keys, so that half of the products count, within what caches hold."""
-    return int(band(window))
 
 
 def _overlapping(t: Tensor, left: int, window: int, size: int, extra: int) -> Tensor:

@@ -5,9 +5,11 @@ import itertools
 
 import pytest
 import torch
+import torch._dynamo
 
 from plait.compiler.claim import claim
 from plait.compiler.kernels import KERNELS, Target
+from plait.compiler.lowering import segments
 
 # kernel → chains whose region it runs, with the lengths to try
 ATTENTION = ["attention(heads = 2)", "attention(heads = 2, causal = true)", "attention(heads = 2, share_qk = true)",
@@ -60,6 +62,23 @@ def test_kernel_is_its_body(kit, kernel):
         kit.close(results[torch.float64, False], results[torch.float64, True], 1e-10)
         # float32 has 24 bits: 6e-8 an operation, some hundred of them in a row. Hashing may choose otherwise in another precision.
         kit.close(results[torch.float32, False], results[torch.float32, True], 1e-4)
+
+
+@pytest.mark.parametrize("size", ["known", "free"])
+@pytest.mark.parametrize("kernel", CASES)
+def test_compiled_kernel_is_the_eager_one(kit, kernel, size, monkeypatch):
+    """By the backend that only traces. A free length is run at two lengths."""
+    monkeypatch.setattr(segments, "BACKEND", "aot_eager")
+    chains, lengths = CASES[kernel]
+    region = next(k.region for k in KERNELS if k.name == kernel)
+    forced = {**kit.bodies, region: kernel}
+    torch._dynamo.reset()
+    chain, n = (chains[0], lengths[-1]) if size == "known" else (chains[-1], "free")
+    eager, fast = (kit.module(chain, forced, torch.float32, compile=c, n=n) for c in (False, True))
+    for length in (lengths[-1], lengths[-1] + 4) if size == "free" else (lengths[-1],):
+        x = torch.randn(3, length, 8, generator=torch.Generator().manual_seed(0))
+        kit.close(*(kit.gradients(m, list(m.parameters()), x) for m in (fast, eager)), 1e-4)
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("smoothing", ["0", "0.1"])
