@@ -59,4 +59,4 @@ def rows(n: int = 256, d: int = 512, heads: int = 8, layers: int = 2, batch: int
     rate = count / times["plait"] / (SQUARE ** 3 / times["torch.mm"])
     return [faster(what, "the fastest of by hand and x-transformers, each eager and compiled", 1.0, times, "plait",
                    tuple(name for name in losses if name != "plait")),
-    Row(what, f"the rate of `torch.mm`, {SQUARE:,} × {SQUARE:,}", "≥ 0.6×", rate, rate >= 0.6, f"{count:,} multiply-adds in products")]
+            Row(what, f"the rate of `torch.mm`, {SQUARE:,} × {SQUARE:,}", "≥ 0.6×", rate, rate >= 0.6, f"{count:,} multiply-adds")]

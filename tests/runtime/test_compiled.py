@@ -1,11 +1,17 @@
-"""The training side on models that the compiler made, not lowered by inductor."""
+"""The training side on models that the compiler made, not lowered by inductor; every layer compiled is the eager one."""
 import pytest
 import torch
+import torch._dynamo
 
+from plait import files
 from plait.compiler.expand import expand, open_file
+from plait.compiler.kernels import KERNELS
+from plait.compiler.layer import LAYERS
+from plait.compiler.lowering import segments
 from plait.dsl.errors import PlaitError
 from plait.dsl.parser import parse
 from plait.runtime import data, optim
+from plait.runtime.audit import measure
 from plait.runtime.evaluate import evaluate
 from plait.runtime.module import Module
 from plait.runtime.prepare import prepare, reopen
@@ -13,6 +19,7 @@ from plait.runtime.recipe import Described, recipe
 from plait.runtime.sample import sample
 from plait.runtime.train import resume, train
 
+from .layers import of_layer
 from .test_train import same, timeless
 
 SPEC = """plait 1
@@ -134,3 +141,23 @@ def test_what_keeps_a_model_from_being_prepared(corpus):
                           (text[:text.index("train m")], "no train block"), (text.replace("n = 8;", "n <= 8;"), "has no value")):
         with pytest.raises(PlaitError, match=part): prepare(parse(written, "spec.plait"), None, corpus, compile=False)
     with pytest.raises(PlaitError, match="not the folder of a run"): reopen(corpus / "nowhere")
+
+
+@pytest.mark.parametrize("kernels", ["kernels", "bodies"])
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_every_layer_compiles(name, kernels, monkeypatch):
+    """By the backend that only traces: the same output and gradients as eager."""
+    monkeypatch.setattr(segments, "BACKEND", "aot_eager")
+    torch._dynamo.reset()
+    program = expand(files.opened("m.plait", text=of_layer(name)), "m", loss=True)
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module = Module(program, compile=compiled, kernels={k.region: "body" for k in KERNELS} if kernels == "bodies" else None)
+        given = measure.inputs(program, False)
+        torch.manual_seed(1)
+        out = measure.forward(module, given, False)
+        leaves = [t for t in (*module.parameters(), *given) if t.requires_grad]
+        found.append((out.detach(), *torch.autograd.grad(out, leaves)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    torch._dynamo.reset()
