@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proof lint clean wheel
+.PHONY: demo test proof bench lint clean wheel
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,11 @@ test: lint
 # What takes longer: the training bars. PLAIT_DATA names the folder of the corpora; a bar without its corpus is skipped and says so.
 proof: $(VENV)/.tested
 	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof --basetemp $(VENV)/proof
+
+# Speed and memory beside the best peers, into docs/benchmarks.md. Nothing else may run meanwhile.
+bench: $(VENV)/.tested
+	$(BIN)/pip install -qq -e '.[peers]'
+	$(BIN)/python -m benchmarks
 
 wheel: $(VENV)/.tested
 	rm -rf build dist

@@ -13,7 +13,7 @@ SYMBOLS = 256
 SQUARE = 2048
 
 
-def ours(n: int, d: int, heads: int, layers: int) -> Module:
+def ours(n: int, d: int, heads: int, layers: int, compile: bool = True) -> Module:
     return model(f"""dims {{ n = {n}; d = {d}; V = {SYMBOLS} }}
 
 model m {{
@@ -30,7 +30,7 @@ model m {{
   }}
   output logits: [n, V]
 }}
-""" + LOSS)
+""" + LOSS, compile)
 
 
 def products(module: Module, batch: int) -> int:

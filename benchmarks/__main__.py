@@ -1,0 +1,71 @@
+"""`python -m benchmarks [NAME …]`: measures, each script in a process of its own, and prints; without names, docs/benchmarks.md too."""
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = ("lsh", "windowed", "transformer", "recurrent", "reversible", "chunked", "first_step", "table")
+PACKAGES = ("torch", "transformers", "reformer-pytorch", "x-transformers")
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+`make bench` measures and writes this page. plait and its peers run in turn, in one process, on the same shapes in float32; a figure is
+a ratio of medians of {rounds} calls each. Absolute times belong to the machine. Where two compute the same function, their outputs are
+compared first. Peers in plain PyTorch stand in `benchmarks/peers/`.
+
+{where}
+
+| what | against | goal | found | met | |
+|---|---|---|---|---|---|
+"""
+
+
+def machine() -> str:
+    versions = ", ".join(f"{p} {_version(p)}" for p in PACKAGES)
+    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    return f"{datetime.date.today()}. {os.cpu_count()} cores ({model}), Python {platform.python_version()}, {versions}."
+
+
+def _version(package: str) -> str:
+    try: return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError: return "not installed"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
+
+
+def line(row: dict) -> str:
+    met = "yes" if row["met"] else "**no**"
+    return f"| {row['what']} | {row['against']} | {row['goal']} | {row['ratio']:.2f}× | {met} | {row['detail']} |"
+
+
+def measured(name: str) -> list[dict]:
+    """The rows of one script, run in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks", "--json", name], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--json"]:
+        print(json.dumps([row.as_dict() for row in importlib.import_module(f"benchmarks.{arguments[1]}").rows()]))
+        return
+    unknown = [a for a in arguments if a not in SCRIPTS]
+    if unknown: sys.exit(f"error: no benchmark is called {unknown[0]}; there are {', '.join(SCRIPTS)}")
+    from benchmarks.harness import ROUNDS
+    lines = []
+    for name in arguments or SCRIPTS:
+        for row in measured(name):
+            lines.append(line(row))
+            print(lines[-1], flush=True)
+    if not arguments: PAGE.write_text(HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__": main(sys.argv[1:])
