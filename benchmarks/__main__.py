@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
         for row in measured(name):
             lines.append(line(row))
             print(lines[-1], flush=True)
-    if not arguments: PAGE.write_text(HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(lines) + "\n", encoding="utf-8")
+        if not arguments: PAGE.write_text(HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__": main(sys.argv[1:])
