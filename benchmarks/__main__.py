@@ -44,7 +44,7 @@ def _lines(path: str) -> list[str]:
 
 def line(row: dict) -> str:
     met = "yes" if row["met"] else "**no**"
-    return f"| {row['what']} | {row['against']} | {row['goal']} | {row['ratio']:.2f}× | {met} | {row['detail']} |"
+    return f"| {row['what']} | {row['against']} | {row['goal']} | {row['ratio']:.3f}× | {met} | {row['detail']} |"
 
 
 def measured(name: str) -> list[dict]:

@@ -20,7 +20,7 @@ def ours(n: int, rounds: int):
 
 
 def rows(goals=GOALS, batches=BATCHES) -> list[Row]:
-    found, per_symbol = [], {}
+    found: list[Row] = []
     for (n, rounds), goal in goals.items():
         x = torch.randn(1, n, WIDTH)
         layers = {"plait": ours(n, rounds), "Hugging Face": hugging_face(n, WIDTH, HEADS, CHUNK, rounds),

@@ -24,7 +24,7 @@ def test_a_row_is_against_the_fastest_peer():
     row = faster("layer", "peers", 2.0, {"plait": 2.0, "slow": 9.0, "quick": 3.0, "another": 1.0}, "plait", ("slow", "quick"))
     assert row.ratio == 1.5 and not row.met                        # 3 s / 2 s
     assert at_most("memory", "peer", 0.5, 0.5).met
-    assert line(row.as_dict()).startswith("| layer | peers | ≥ 2.0× | 1.50× | **no** |")
+    assert line(row.as_dict()).startswith("| layer | peers | ≥ 2.0× | 1.500× | **no** |")
 
 
 def test_each_is_called_in_turn():
