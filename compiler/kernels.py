@@ -41,6 +41,7 @@ def _one_chunk_back(region: Region, target: Target) -> bool:
 
 
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
+SLAB = 64                                                     # chunks that LSH attention has at hand at once on a CPU: likewise
 
 
 def band(window) -> sp.Expr:

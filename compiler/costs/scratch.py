@@ -9,11 +9,10 @@ import sympy as sp
 
 from plait.compiler.axis import volume
 from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.kernels import BLOCK_ROWS, SLAB
 from plait.compiler.prims import Contract, Loop, Map, Random, Reduce, Region
 
 REAL, INTEGER = 4, 8                                          # bytes
-ROWS = 128                                                    # of attention in blocks of rows
-SLAB = 64                                                     # chunks that LSH attention has at hand at once
 
 
 def special(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
@@ -58,14 +57,14 @@ def _block(op: Region) -> sp.Expr:
     """The scores of a block of rows, and their exponentials."""
     q, k = op.body.ins[:2]
     outer = volume([a for a in q.axes if a.name not in ("n", "k")])
-    return 2 * REAL * outer * sp.Min(ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
+    return 2 * REAL * outer * sp.Min(BLOCK_ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
 
 
 def _rowwise(op: Region) -> sp.Expr:
     """A block of scores, and what is made of it."""
     q, k = op.body.ins[:2]
     outer = volume([a for a in q.axes if a.name not in ("n", "k")])
-    return 8 * INTEGER * outer * ROWS * k.axis("n'").size
+    return 8 * INTEGER * outer * BLOCK_ROWS * k.axis("n'").size
 
 
 def _banded(op: Region) -> sp.Expr:

@@ -17,13 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from plait.compiler import kernels
 from plait.compiler.lowering.emission import KernelCall
 from plait.compiler.lowering.inverse import choose
 from plait.compiler.lowering.tensors import mix, random
 from plait.runtime.kernels import lsh_pieces as pieces
 from plait.runtime.kernels.lsh_pieces import FAR
 
-SLAB = {"cpu": 64}                             # chunks a slab: scratch that stays in the cache; on other devices few, large ones
+SLAB = {"cpu": kernels.SLAB}                   # chunks a slab: scratch that stays in the cache; on other devices few, large ones
 LARGE_SLAB = 4096
 
 
