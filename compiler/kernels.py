@@ -40,6 +40,12 @@ def _one_chunk_back(region: Region, target: Target) -> bool:
     return region.arg("look_back") == 1 and _without("dropout", "wrap", "look_ahead")(region, target)
 
 
+def _one_table(region: Region, target: Target) -> bool:
+    """An output layer of one matrix, and one bias at most."""
+    x, _, _, *weights = region.body.ins
+    return [len(w.axes) for w in weights] in ([2], [2, 1]) and x.has("d") and weights[0].has("d")
+
+
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
 SLAB = 64                                                     # chunks that LSH attention has at hand at once on a CPU: likewise
 
@@ -63,4 +69,5 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("lstm", "lstm", _without("masked"), opaque=True),
     Kernel("gru", "gru", _without("masked"), opaque=True),
     Kernel("cross_entropy", "cross_entropy"),
+    Kernel("linear_cross_entropy", "linear_cross_entropy", _one_table, opaque=True),
 )

@@ -1,6 +1,8 @@
 """What a train block minimises, as a graph: from the model's streams to one number."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sympy as sp
 
 from plait.compiler.builder import Builder
@@ -41,9 +43,8 @@ def expand(b: Builder, call: ast.Call, kind: str, streams: dict[str, Stream], ta
     if {a.name for a in target.axes} != {a.name for a in value.axes} - {"d"}:
         raise error("E0309", "the loss needs one target for every row of logits", call.span,
                     help="cross_entropy(logits, next(text)), or a class for a pooled stream")
-    measure = _measured if kind == "score" else _loss_only
-    if pieces == 1: sums = measure(b, value, target, counts, smoothing)
-    else: sums = _in_pieces(b, value, target, counts, smoothing, pieces, measure)
+    if pieces == 1: sums = (_measured if kind == "score" else _loss_only)(b, value, target, counts, smoothing)
+    else: sums = _in_pieces(b, value, target, counts, smoothing, pieces, kind)
     everything = target.names
     total, *rest = (b.sum(s, *s.names) for s in sums)
     count = b.sum(b.where(counts, 1, 0), *everything, name="count")
@@ -100,15 +101,21 @@ def _measured(b: Builder, logits, target, counts, smoothing) -> tuple[Value, ...
     return each(b, logits, target, counts, smoothing), b.where(b.map("and", counts, right), 1, 0)
 
 
-def _in_pieces(b: Builder, logits: Value, target: Value, counts: Value, smoothing, pieces, measure) -> tuple[Value, ...]:
+def _in_pieces(b: Builder, logits: Value, target: Value, counts: Value, smoothing, pieces, kind: str) -> tuple[Value, ...]:
     """The output layer and the loss together, piece by piece: the logits are never whole. Kitaev et al. 2020, section 3."""
+    measure = _measured if kind == "score" else _loss_only
     x, last = output_layer(b, logits)
+    weights = [n.ins[1] for n in reversed(last) if len(n.ins) > 1]
 
-    def piece(inner: Builder, parts) -> tuple[Value, ...]:
-        x, target, counts = parts
-        return measure(inner, again(inner, last, x), target, counts, smoothing)
+    def body(b: Builder, x: Value, target: Value, counts: Value, *weights: Value) -> tuple[Value, ...]:
+        def piece(inner: Builder, parts) -> tuple[Value, ...]:
+            x, target, counts = parts
+            return measure(inner, again(inner, last, x, weights), target, counts, smoothing)
 
-    return pieces_of_many(b, (x, target, counts), pieces, piece)
+        return tuple(b.sum(s, *s.names) for s in pieces_of_many(b, (x, target, counts), pieces, piece))
+
+    if kind == "score" or not weights: return body(b, x, target, counts, *weights)
+    return (b.region("linear_cross_entropy", body, x, target, counts, *weights, over="d", smoothing=smoothing, pieces=pieces),)
 
 
 def output_layer(b: Builder, logits: Value) -> tuple[Value, list[Node]]:
@@ -126,7 +133,8 @@ def output_layer(b: Builder, logits: Value) -> tuple[Value, list[Node]]:
     return logits, []
 
 
-def again(b: Builder, tail: list[Node], x: Value) -> Value:
-    """Emit these nodes once more on another vector."""
-    for n in reversed(tail): x = b.emit(n.op, x, *n.ins[1:], name=n.name)
+def again(b: Builder, tail: list[Node], x: Value, weights: Sequence[Value]) -> Value:
+    """Emit these nodes once more on another vector, with their parameters as they are here."""
+    mine = iter(weights)
+    for n in reversed(tail): x = b.emit(n.op, x, *(next(mine) for _ in n.ins[1:]), name=n.name)
     return x

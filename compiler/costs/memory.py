@@ -11,7 +11,7 @@ import sympy as sp
 
 from plait.compiler.costs.maxplus import Late, Sum, expression, late, plus, pruned, written
 from plait.compiler.costs.order import over_trips
-from plait.compiler.costs.scratch import bound, special, sure
+from plait.compiler.costs.scratch import SCALES, bound, special, sure
 from plait.compiler.derive import Joint
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.kernels import Target
@@ -151,7 +151,7 @@ class _Walk:
             absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root)
             if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs))
             if not isinstance(n.op, Loop): moments += self.during(n, live)
-            if self.reused(n, dying, root): live = _plus(live, self.bytes(n.outs[0]))
+            if self.reused(n, dying, root): live = _plus(live, *(self.bytes(v) for v in n.outs))
             live = _minus(live, *(self.bytes(v) for v in dying if v not in hidden))
             if _inside(n): hidden.update(n.outs)
             if len(moments) > 64: moments = list(pruned(moments))
@@ -168,7 +168,7 @@ class _Walk:
 
     def during(self, n: Node, live: Sum) -> Iterator[Sum]:
         """What is alive while a node runs."""
-        kernel = n.op.kernel.removesuffix("_backward") if isinstance(n.op, Region) else getattr(n.op, "fn", "")
+        kernel = n.op.kernel if isinstance(n.op, Region) else getattr(n.op, "fn", "")
         more = self.sure.get((n.at, kernel), sp.Integer(0))
         if self.scratch is not None: more += bound(n, self.scratch)
         yield from plus((live,), late(more)) if more != 0 else (live,)
@@ -186,7 +186,9 @@ class _Walk:
         return found
 
     def reused(self, n: Node, dying: list[Value], root: dict[Value, Value]) -> bool:
-        """A gradient is added to another in place, where nobody else holds one of them."""
+        """A gradient is added to another in place, where nobody else holds one of them; a kernel that only scales does so in place."""
+        if isinstance(n.op, Region) and n.op.kernel in SCALES: return all(
+            any(root[v] in dying and set(v.axes) == set(o.axes) for v in n.ins) for o in n.outs)
         return n.phase == "backward" and n.op == Map("add") and any(
             root[v] in dying and set(v.axes) == set(n.outs[0].axes) and v.kind == "real" for v in n.ins)
 

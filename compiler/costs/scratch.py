@@ -21,13 +21,16 @@ def special(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
 
 
 def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
-    """(place, kernel) → bytes that a kernel certainly takes while it runs, forward and backward alike: buffers that it makes first.
-    (place, "argmax") → those in which it decides, before."""
+    """(place, kernel) → bytes that a kernel certainly takes while it runs: buffers that it makes first. Its backward, `…_backward`, has
+    an entry of its own. (place, "argmax") → those in which it decides, before."""
     found: dict[tuple[str, str], sp.Expr] = {}
     for n in graph.walk():
         if not isinstance(n.op, Region): continue
-        if n.op.kernel == "lsh_attention": found[n.at, n.op.kernel], found[n.at, "argmax"] = _slab(n.op), _hashing(n.op)
-        elif n.op.kernel == "rowwise_attention": found[n.at, n.op.kernel] = _block(n.op)
+        both = [(n.at, n.op.kernel), (n.at, f"{n.op.kernel}_backward")]
+        match n.op.kernel:
+            case "lsh_attention": found |= dict.fromkeys(both, _slab(n.op)) | {(n.at, "argmax"): _hashing(n.op)}
+            case "rowwise_attention": found |= dict.fromkeys(both, _block(n.op))
+            case "linear_cross_entropy": found[both[0]] = _logits(n.op)
     return found
 
 
@@ -85,6 +88,20 @@ def _lsh(op: Region) -> sp.Expr:
     return scores + hashing + 12 * INTEGER * rounds * (rows + 4 * m * SLAB) + 6 * REAL * (q.size + v.size)
 
 
+def _logits(op: Region) -> sp.Expr:
+    """The logits of a piece, which become their gradient where they lie, and the powers of e that are summed."""
+    x, table = op.body.ins[0], op.body.ins[3]
+    n = x.axis("n").size
+    rows = volume([a for a in x.axes if a.name not in ("n", "d")]) * sp.ceiling(n / sp.sympify(op.arg("pieces")))
+    return 2 * REAL * rows * volume([a for a in table.axes if a.name != "d"])
+
+
+def _loss(op: Region) -> sp.Expr:
+    """The same once more, where the numbers are too short for a sum over all symbols, and a few numbers a row."""
+    x = op.body.ins[0]
+    return 2 * _logits(op) + 12 * INTEGER * x.size / x.axis("d").size
+
+
 def _slab(op: Region) -> sp.Expr:
     """LSH attention: scores of a slab of chunks, and the rows of its queries, keys and values."""
     q, v = op.body.ins[:2]
@@ -99,6 +116,9 @@ def _hashing(op: Region) -> sp.Expr:
     return REAL * (q.size + volume([a for a in q.axes if a.name != "k"]) * most / 2)
 
 
+SCALES = frozenset({"linear_cross_entropy_backward"})           # kernels that scale what they are given, in place
+
 KERNELS: dict[str, Callable[[Region], sp.Expr]] = {
+    "linear_cross_entropy": _loss,
     "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": _lsh,
 }

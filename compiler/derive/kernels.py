@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from plait.compiler.derive import attention, dense, lsh
+from plait.compiler.derive import attention, dense, lsh, output
 from plait.compiler.derive.adjoint import Gradients
 from plait.compiler.derive.call import Call
 from plait.compiler.derive.scope import Scope
@@ -32,6 +32,7 @@ RULES: dict[str, Rule] = {
     "layer_norm": Rule(dense.layer_norm_back, dense.layer_norm),
     "conv1d": Rule(dense.convolution_back, dense.convolution),
     "cross_entropy": Rule(dense.cross_entropy_back, dense.cross_entropy, dense.weights),
+    "linear_cross_entropy": Rule(output.linear_cross_entropy_back, output.linear_cross_entropy),
     "scaled_dot_product_attention": Rule(attention.fused_back, attention.fused),
     "rowwise_attention": Rule(attention.rowwise_back, attention.rowwise),
     "banded_attention": Rule(attention.rowwise_back, attention.rowwise),

@@ -32,7 +32,7 @@ CASES: dict[str, list[str]] = {
 
 
 def test_every_kernel_is_compared():
-    assert {*CASES, "cross_entropy"} == {k.name for k in KERNELS}
+    assert {*CASES, "cross_entropy", "linear_cross_entropy"} == {k.name for k in KERNELS}
 
 
 @pytest.mark.parametrize("kernel", CASES)
@@ -48,8 +48,9 @@ def test_kernel_is_its_body(kernel, n):
 
 
 @pytest.mark.parametrize("kernels", [False, True])
-@pytest.mark.parametrize("how", ["", ", smoothing = 0.1", ", pieces = 3", ", pieces = 4, smoothing = 0.1"])
-def test_cross_entropy(kernels, how):
-    program = model("embed(V, width = d); linear(V)", "n = 7; d = 8; V = 5", "tokens[n] of V", "[n, V]",
+@pytest.mark.parametrize("how", ["", ", smoothing = 0.1", ", pieces = 3", ", pieces = 7", ", pieces = 4, smoothing = 0.1"])
+@pytest.mark.parametrize("layer", ["linear(V)", "linear(V, bias = false)", "unembed(V, bias = true)", "linear(V); layer_norm"])
+def test_cross_entropy(kernels, how, layer):
+    program = model(f"embed(V, width = d); {layer}", "n = 7; d = 8; V = 5", "tokens[n] of V", "[n, V]",
                     loss=f"cross_entropy(y, next(x){how})")
     compare(program.loss, program.sizes, {} if kernels else BODIES, symbols=5)

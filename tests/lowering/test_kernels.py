@@ -38,7 +38,7 @@ CASES: dict[str, tuple[list[str], tuple[int, ...]]] = {
 
 
 def test_every_kernel_is_compared():
-    assert {*CASES, "cross_entropy"} == {k.name for k in KERNELS}
+    assert {*CASES, "cross_entropy", "linear_cross_entropy"} == {k.name for k in KERNELS}
 
 
 def masks(kernel: str) -> tuple[bool, ...]:
@@ -81,18 +81,40 @@ def test_compiled_kernel_is_the_eager_one(kit, kernel, size, monkeypatch):
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("pieces", [1, 3, 7, 20])
+@pytest.mark.parametrize("layer", ["linear(V)", "linear(V, bias = false)", "unembed(V, bias = true)"])
 @pytest.mark.parametrize("smoothing", ["0", "0.1"])
-def test_cross_entropy_is_its_body(kit, smoothing):
-    how = dict(loss=f"cross_entropy(y, next(x), smoothing = {smoothing})", kind="tokens[n] of V", out="[n, V]", V=11)
+def test_cross_entropy_is_its_body(kit, smoothing, layer, pieces):
+    how = dict(loss=f"cross_entropy(y, next(x), smoothing = {smoothing}, pieces = {pieces})", kind="tokens[n] of V", out="[n, V]", V=11)
     x = torch.randint(0, 11, (3, 8), generator=torch.Generator().manual_seed(1))
     x[0, 3:] = -1 - x[0, 3:]
     found = []
-    for forced in ({**kit.bodies, "cross_entropy": "cross_entropy"}, kit.bodies):
-        m = kit.module("embed(V, width = d); linear(V)", forced, **how)
+    region = "cross_entropy" if pieces == 1 else "linear_cross_entropy"
+    for forced in ({**kit.bodies, region: region}, kit.bodies):
+        m = kit.module(f"embed(V, width = d); {layer}", forced, **how)
+        claimed = {getattr(p.op, "kernel", "") for p in claim(m.program.loss, Target(), forced).walk()}
+        assert (region in claimed) == (forced is not kit.bodies)
         mean, total, count = m.losses(x)
         assert count == 7 + 7 + 2 and torch.isclose(mean, total / count)          # of the first row, targets 1 and 2 count
-        found.append((mean, list(torch.autograd.grad(mean, list(m.parameters())))))
+        with torch.no_grad(): assert torch.isclose(m.loss(x), mean)
+        once = torch.autograd.grad(mean, list(m.parameters()), retain_graph=True)
+        again = torch.autograd.grad(2 * mean, list(m.parameters()))
+        for g, h in zip(once, again): torch.testing.assert_close(2 * g, h)
+        found.append((mean, list(once)))
     kit.close(*found, 1e-12)
+    torch.testing.assert_close(found[0][0].double(), torch.nn.functional.cross_entropy(
+        m(x[:, :-1].where(x[:, :-1] >= 0, -1 - x[:, :-1])).flatten(0, 1), x[:, 1:].clamp(min=-1).flatten(), ignore_index=-1,
+        label_smoothing=float(smoothing)))
+
+
+@pytest.mark.parametrize("kernel", ["linear_cross_entropy", "body"])
+def test_a_compiled_loss_in_pieces_is_the_eager_one(kit, kernel):
+    how = dict(loss="cross_entropy(y, next(x), smoothing = 0.1, pieces = 3)", kind="tokens[n] of V", out="[n, V]", V=11, n="free",
+               dtype=torch.float32)
+    eager, fast = (kit.module("embed(V, width = d); linear(V)", {"linear_cross_entropy": kernel}, compile=c, **how) for c in (False, True))
+    for n in (8, 12):
+        x = torch.randint(0, 11, (3, n), generator=torch.Generator().manual_seed(1))
+        kit.close(*((loss := m.loss(x), list(torch.autograd.grad(loss, list(m.parameters())))) for m in (fast, eager)), 1e-5)
 
 
 @pytest.mark.parametrize("name, chain, gates", [("LSTM", "lstm(6)", 4), ("GRU", "gru(6)", 3), ("RNN", "rnn(6)", 1)])
