@@ -77,6 +77,17 @@ class Builder:
         self.cut: dict[Value, Value] = {}                      # the parent's value → its slice of this trip
         self._seed: Value | None = None
 
+    @classmethod
+    def continuing(cls, graph: Graph, sizes: Sizes) -> Builder:
+        """A root that goes on where a graph ends."""
+        b = cls(sizes)
+        b.ins, b.nodes = list(graph.ins), list(graph.nodes)
+        b.own = {*graph.ins, *(v for n in graph.nodes for v in n.outs)}
+        inside = (v for n in graph.walk() if n.body is not None for v in (*n.body.ins, *(u for m in n.body.nodes for u in m.outs)))
+        names = {v.name for v in (*b.own, *inside)}
+        b.shared.count = max((int(name[1:]) for name in names if name[:1] == "v" and name[1:].isdigit()), default=0)
+        return b
+
     @property
     def sizes(self) -> Sizes:
         return self.shared.sizes

@@ -44,7 +44,7 @@ def expand(b: Builder, call: ast.Call, kind: str, streams: dict[str, Stream], ta
         raise error("E0309", "the loss needs one target for every row of logits", call.span,
                     help="cross_entropy(logits, next(text)), or a class for a pooled stream")
     if pieces == 1: sums = (_measured if kind == "score" else _loss_only)(b, value, target, counts, smoothing)
-    else: sums = _in_pieces(b, value, target, counts, smoothing, pieces, kind)
+    else: sums = in_pieces(b, value, target, counts, smoothing, pieces, kind)
     everything = target.names
     total, *rest = (b.sum(s, *s.names) for s in sums)
     count = b.sum(b.where(counts, 1, 0), *everything, name="count")
@@ -101,7 +101,7 @@ def _measured(b: Builder, logits, target, counts, smoothing) -> tuple[Value, ...
     return each(b, logits, target, counts, smoothing), b.where(b.map("and", counts, right), 1, 0)
 
 
-def _in_pieces(b: Builder, logits: Value, target: Value, counts: Value, smoothing, pieces, kind: str) -> tuple[Value, ...]:
+def in_pieces(b: Builder, logits: Value, target: Value, counts: Value, smoothing, pieces, kind: str) -> tuple[Value, ...]:
     """The output layer and the loss together, piece by piece: the logits are never whole. Kitaev et al. 2020, section 3."""
     measure = _measured if kind == "score" else _loss_only
     x, last = output_layer(b, logits)

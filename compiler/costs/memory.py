@@ -11,7 +11,7 @@ import sympy as sp
 
 from plait.compiler.costs.maxplus import Late, Sum, expression, late, plus, pruned, written
 from plait.compiler.costs.order import over_trips
-from plait.compiler.costs.scratch import SCALES, bound, special, sure
+from plait.compiler.costs.scratch import SCALES, bound, special, sure, surely
 from plait.compiler.derive import Joint
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.kernels import Target
@@ -169,7 +169,7 @@ class _Walk:
     def during(self, n: Node, live: Sum) -> Iterator[Sum]:
         """What is alive while a node runs."""
         kernel = n.op.kernel if isinstance(n.op, Region) else getattr(n.op, "fn", "")
-        more = self.sure.get((n.at, kernel), sp.Integer(0))
+        more = self.sure.get((n.at, kernel), sp.Integer(0)) + surely(n)
         if self.scratch is not None: more += bound(n, self.scratch)
         yield from plus((live,), late(more)) if more != 0 else (live,)
 

@@ -31,7 +31,13 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
             case "lsh_attention": found |= dict.fromkeys(both, _slab(n.op)) | {(n.at, "argmax"): _hashing(n.op)}
             case "rowwise_attention": found |= dict.fromkeys(both, _block(n.op))
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
+            case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size      # the slope of the logarithms, before that of the logits
     return found
+
+
+def surely(n: Node) -> sp.Expr:
+    """Bytes that a primitive certainly takes: random numbers are made from integers, two of which are at hand before the number is."""
+    return (2 * INTEGER - REAL) * _size(*n.outs) if isinstance(n.op, Random) else sp.Integer(0)
 
 
 def bound(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.prims import Loop
@@ -62,7 +63,8 @@ class Trips(nn.Module):
             state = outs[:c]
             stacks.append(outs[c:])
         if self.reverse: stacks.reverse()
-        columns = zip(*stacks)
+        columns = list(zip(*stacks))
+        if trips == 1 and not any(self.apart): return (*state, *(x.unsqueeze(0) for x, in columns))            # a view, not a copy
         if any(self.apart): return (*state, *(tuple(c) if apart else torch.stack(c) for c, apart in zip(columns, self.apart)))
         return (*state, *(torch.stack(column) for column in columns))
 
@@ -159,7 +161,8 @@ class Recomputed(torch.autograd.Function):
         if ctx.end is not None and all(g is not None for g in grads):
             return None, None, None, *Recomputed.but_for_the_end(ctx.end, operands, wanted, grads, ctx.autocast)
         with torch.enable_grad(), torch.autocast(**ctx.autocast): outs = ctx.body(*tree_unflatten(operands, ctx.tree))
-        reached = [(x, g.to(x.dtype)) for x, g in zip(outs, grads) if x.requires_grad and g is not None]
+        reached = [(get_gradient_edge(x), g.to(x.dtype)) for x, g in zip(outs, grads) if x.requires_grad and g is not None]
+        del outs                                                       # the way back does not need what it starts from
         leaves = [x for x, w in zip(operands, wanted) if w]
         found = iter(torch.autograd.grad([x for x, _ in reached], leaves, [g for _, g in reached], allow_unused=True))
         return None, None, None, *(next(found) if w else None for w in wanted)
@@ -173,12 +176,13 @@ class Recomputed(torch.autograd.Function):
             given = [made[k] if k >= 0 else operands[-1 - k] for k in end.reads]
             found = end.pull(*(x.detach() for x in given), *grads, *sizes)
         out: list[Tensor | None] = [None] * len(operands)
-        inner: list[tuple[Tensor, Tensor]] = []
+        inner: list[tuple[GradientEdge, Tensor]] = []
         for k, g in zip(end.found, found):
             place = end.reads[k]
             if place >= 0:
-                if made[place].requires_grad: inner.append((made[place], g.to(made[place].dtype)))
+                if made[place].requires_grad: inner.append((get_gradient_edge(made[place]), g.to(made[place].dtype)))
             elif wanted[-1 - place]: out[-1 - place] = g
+        del made, given, found                                         # the way back does not need what it starts from
         leaves = [k for k, w in enumerate(wanted) if w]
         if inner and leaves:
             back = torch.autograd.grad([x for x, _ in inner], [operands[k] for k in leaves], [g for _, g in inner], allow_unused=True)

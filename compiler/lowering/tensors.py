@@ -56,10 +56,16 @@ def mix(key, other):
     return ((y & 0x3FFFFFFF) << 32) | x
 
 
+def scrambled(z: Tensor) -> Tensor:
+    """The same of a tensor that nobody else holds: two of its size are alive at once."""
+    for _ in range(2): z = (z >> 16).bitwise_xor_(z).mul_(0x45D9F3B).bitwise_and_(LOW)
+    return (z >> 16).bitwise_xor_(z)
+
+
 def bits(count: int, key: Tensor, device: torch.device | None) -> Tensor:
     """32 bits for each of `count` elements."""
     element = torch.arange(count, device=device)
-    return scramble(scramble(element ^ (key & LOW)) ^ (key >> 32))
+    return scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
 
 
 def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> Tensor:
@@ -70,8 +76,8 @@ def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> T
     z = bits(count, key.to(place(like)) if like is not None else key, place(like) or key.device)
     made = real_type(like)
     work = torch.float64 if made == torch.float64 else torch.float32
-    if fn == "uniform": u = (z >> 8).to(work) * 2.0**-24
-    elif fn == "normal": u = torch.erfinv((z >> 9).to(work) * 2.0**-22 - (1 - 2.0**-23)) * math.sqrt(2)
+    if fn == "uniform": u = z.bitwise_right_shift_(8).to(work).mul_(2.0**-24)
+    elif fn == "normal": u = z.bitwise_right_shift_(9).to(work).mul_(2.0**-22).sub_(1 - 2.0**-23).erfinv_().mul_(math.sqrt(2))
     else: raise ValueError(f"no random function {fn}")
     return u.to(made).view(shape)
 
