@@ -79,12 +79,18 @@ def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> T
 # -- element by element ----------------------------------------------------------------------------------------------------
 def maximum(x, y):
     if not isinstance(x, Tensor): x, y = y, x
-    return torch.maximum(x, y) if isinstance(y, Tensor) else torch.clamp(x, min=y)
+    if isinstance(y, Tensor): return torch.maximum(x, y)
+    return torch.clamp(x, min=max(y, torch.finfo(x.dtype).min) if x.is_floating_point() else y)     # float16 ends at −65,504
 
 
 def either(mask, x, y, like: Tensor | None) -> Tensor:
     """`where` between two numbers: a real."""
     return torch.where(mask, filled((), x, like), y)
+
+
+def shifted(x: Tensor, by: Tensor) -> Tensor:
+    """A parameter added, in the dtype of what it is added to: under autocast a product is shorter than a bias, and stays so."""
+    return x + by.to(x.dtype)
 
 
 def step(x: Tensor) -> Tensor: return (x > 0).to(x.dtype)

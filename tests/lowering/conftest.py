@@ -91,7 +91,10 @@ class Way:
         return plain(module(chain, self.forced, **how))
 
 
-@pytest.fixture(scope="module", params=["kernels, eager", "bodies, eager", "kernels, compiled", "bodies, compiled"])
+WAYS = ("kernels, eager", "bodies, eager", "kernels, compiled", "bodies, compiled")
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def way(request) -> Iterator[Way]:
     torch._dynamo.reset()
     lsh_pieces._compiled.cache_clear()

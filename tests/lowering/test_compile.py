@@ -80,9 +80,15 @@ def test_free_length_is_dynamic_from_the_start(kit):
 
 
 def test_generated_code(kit, monkeypatch):
-    """The backend that counts, once: the same numbers, random ones too."""
+    """The backend that counts, once: the same numbers, random ones too; and twice, under `retain_graph`, which generated code could not
+    bear if it reused what it saved."""
     monkeypatch.setattr(segments, "BACKEND", "inductor")
-    both(kit, f"repeat 2 {{ {BLOCK} }}")
+    m, x = both(kit, f"repeat 2 {{ {BLOCK} }}; reversible(repeat = 2) {{ one: {{ linear(d); dropout(0.5) }}; two: {{ tanh }} }}")
+    loss = m(x).square().sum()
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in m.parameters()]
+    loss.backward()
+    for p, g in zip(m.parameters(), once): torch.testing.assert_close(p.grad, 2 * g)
 
 
 def test_many_ways_to_be_called(kit):

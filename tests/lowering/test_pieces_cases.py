@@ -8,6 +8,8 @@ from torch import Tensor
 
 from plait.runtime.audit.measure import held
 
+from .conftest import WAYS
+
 N, V = 65, 11
 WORDS = dict(kind="tokens[n] of V", out="[n, V]", V=V)
 
@@ -18,17 +20,20 @@ def text(n: int, b: int = 3) -> Tensor: return torch.randint(0, V, (b, n + 1), g
 def stream() -> Tensor: return torch.randn(2, N, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def words(way, pieces: int = 1, n: int = 7, **how):
-    return way.module("embed(V, width = d); linear(V)", loss=f"cross_entropy(y, next(x), pieces = {pieces})", n=n, **WORDS, **how)
+def words(way, pieces: int, n: int = 7):
+    return way.module("embed(V, width = d); linear(V)", loss=f"cross_entropy(y, next(x), pieces = {pieces})", n=n, **WORDS)
 
 
 def slopes(m, loss: Tensor) -> list[Tensor]: return list(torch.autograd.grad(loss, list(m.parameters())))
 
 
-PIECES = pytest.mark.parametrize("pieces", [1, 7, 32, N])                      # of 65, 10, 3 and 1 positions; two end ragged
+def ways(*pieces: int):
+    """Numbers of pieces: all of them eager, the second one compiled (by kernels, for the sake of time)."""
+    pairs = [(w, p) for w in WAYS[:3] for p in (pieces if "eager" in w else pieces[1:2])]
+    return pytest.mark.parametrize("way, pieces", pairs, indirect=["way"])
 
 
-@PIECES
+@ways(1, 7, 32, N)                                                             # of 65, 10, 3 and 1 positions; two end ragged
 def test_pieces_of_a_feed_forward(kit, way, pieces):
     """23. 1, 7, 32 and l pieces: same loss, same gradients; ragged last piece (l = 65, pieces of 32)."""
     whole = kit.module("feed_forward(12)", way.forced, n=N)
@@ -36,7 +41,7 @@ def test_pieces_of_a_feed_forward(kit, way, pieces):
     kit.close(*(kit.gradients(k, list(k.parameters()), stream()) for k in (whole, cut)), 1e-12)
 
 
-@PIECES
+@ways(1, 7, 32, N)
 def test_pieces_of_a_loss(kit, way, pieces):
     """23. … the same of the loss, with targets that do not count, none of which in the last piece."""
     x = text(N)
@@ -47,6 +52,7 @@ def test_pieces_of_a_loss(kit, way, pieces):
     assert [t.item() for t in cut.losses(x)[1:]] == pytest.approx([t.item() for t in whole.losses(x)[1:]], rel=1e-12)
 
 
+@pytest.mark.parametrize("way", WAYS[:3], indirect=True)
 def test_pieces_with_dropout(kit, way):
     """Dropout in pieces is made again alike: gradients equal those of pieces that keep everything."""
     chain = "chunked(over = n, pieces = 4) { linear(12); gelu; dropout(0.5); linear(d) }"
@@ -54,7 +60,7 @@ def test_pieces_with_dropout(kit, way):
     kit.close(*(kit.gradients(k, list(k.parameters()), stream()) for k in (m, p)), 1e-12)
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
+@ways(1, 3)
 def test_targets_that_do_not_count(kit, way, pieces):
     """24. Ignored targets leave the denominator; all ignored: loss 0 tied to the parameters, zero gradients."""
     m, x = words(way, pieces), text(7)
@@ -68,22 +74,22 @@ def test_targets_that_do_not_count(kit, way, pieces):
     assert none == total == count == 0 and none.requires_grad and all((g == 0).all() for g in slopes(m, none))
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
+@ways(1, 3)
 def test_weights_of_tokens(kit, way, pieces):
     """24. … `reduction = none` under a per-token weight: the loss of one token alone is the sum where no other counts."""
-    m, x = words(way, pieces, n=3), text(3, b=2)
-    weight = torch.rand(2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    m, x = words(way, pieces), text(7)
+    weight = torch.rand(3, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     ours = torch.zeros((), dtype=torch.float64)
-    for row, at in torch.cartesian_prod(torch.arange(2), torch.arange(1, 4)).tolist():
+    for row, at in torch.cartesian_prod(torch.arange(3), torch.arange(1, 8)).tolist():
         alone = -1 - x
         alone[row, at] = x[row, at]
         ours = ours + weight[row, at - 1] * m.losses(alone)[1]
-    each = F.cross_entropy(m(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(), reduction="none").view(2, 3)
+    each = F.cross_entropy(m(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(), reduction="none").view(3, 7)
     theirs = (weight * each).sum()
     kit.close((ours, slopes(m, ours)), (theirs, slopes(m, theirs)), 1e-12)
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
+@ways(1, 3)
 def test_two_unequal_micro_batches(kit, way, pieces):
     """25. Two unequal micro-batches equal the one batch: their sums over what counts in both."""
     m, x = words(way, pieces), text(7)
@@ -108,6 +114,7 @@ def test_saved_bytes(kit):
     assert 0 < cut < whole / 4
 
 
+@pytest.mark.parametrize("way", WAYS[:3], indirect=True)
 @pytest.mark.parametrize("n", [10, "free"])
 def test_axial_positions_are_cropped(way, n):
     """27. Axial positions: … training at n smaller than the grid works (cropped). Of a grid of 4 × 4, ten places: rows 0, 1 and half of
