@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import config as functorch
 
 from plait.compiler.lowering import tensors
 
@@ -55,6 +56,8 @@ def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
     # makes own ones for a size of 1, for an offset of 0, for sizes that happen to be equal.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     torch._dynamo.config.recompile_limit = max(32, torch._dynamo.config.recompile_limit)
+    # Generated code may else write into what forward saved, and then refuses a second backward under `retain_graph`.
+    functorch.donated_buffer = False
     runs = _runs(module.graph)
     outer, root = fx.Graph(), nn.Module()
     at: dict[fx.Node, fx.Node] = {}

@@ -89,7 +89,8 @@ def test_weights_of_tokens(kit, way, pieces):
     kit.close((ours, slopes(m, ours)), (theirs, slopes(m, theirs)), 1e-12)
 
 
-@ways(1, 3)
+@pytest.mark.parametrize("way", WAYS[:2], indirect=True)
+@pytest.mark.parametrize("pieces", [1, 3])
 def test_two_unequal_micro_batches(kit, way, pieces):
     """25. Two unequal micro-batches equal the one batch: their sums over what counts in both."""
     m, x = words(way, pieces), text(7)

@@ -18,8 +18,8 @@ from .conftest import WAYS
 ATTEND = "attend: {{ layer_norm; attention(heads = 2, causal = {causal}); dropout(0.5) }}; "
 HASH = "hash: {{ layer_norm; lsh_attention(heads = 2, chunk = 4, rounds = 2, causal = {causal}, buckets = 4) }}; "
 FEED = "feed: {{ layer_norm; chunked(over = n, pieces = 2) {{ linear(12); gelu; dropout(0.5); linear(d) }} }}"
-# Where something is compiled that no other test compiles, for the sake of time without the bodies: compiled, they have the others.
-three = pytest.mark.parametrize("way", WAYS[:3], indirect=True)
+# What no other test compiles is not compiled for bodies, or not at all, for the sake of time.
+eager, three = (pytest.mark.parametrize("way", WAYS[:k], indirect=True) for k in (2, 3))
 
 
 def stack(way, copies: int = 4, causal: str = "true") -> str:
@@ -59,6 +59,7 @@ def test_an_input_that_needs_no_gradient(way):
     assert sum(bool(g.any()) for g in grads(m)) == sum(bool(g.any()) for g in grads(p)) > 0.8 * len(grads(m))
 
 
+@three
 def test_backward_in_eval_mode(kit, way):
     """3. Backward in eval mode works and equals the reference."""
     m, p, x = way.module(stack(way)).eval(), way.plain(stack(way)).eval(), stream()
@@ -109,7 +110,7 @@ def test_autocast_in_forward_and_not_in_backward(kit, way):
     for a, b in zip(grads(m), grads(p), strict=True): assert (a - b).norm() <= 0.03 * b.norm() + 1e-6
 
 
-@three
+@eager
 def test_masks_that_change(kit, way):
     """7. Masks that change from batch to batch are honoured in every batch."""
     chain = stack(way, 2, "false")
