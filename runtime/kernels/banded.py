@@ -24,13 +24,13 @@ def banded(call: KernelCall) -> Callable:
     def run(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
         qs, ks, vs = layout.operands(q, k, v)
         if layout.grouped:
-            ks, vs = (t.repeat_interleave(qs.shape[1] // t.shape[1], 1) for t in (ks, vs))
+            ks, vs = [t.repeat_interleave(qs.shape[1] // t.shape[1], 1) for t in (ks, vs)]
         b, h, n, _ = qs.shape
         size = min(rows, n)
         extra = -n % size
         blocks = (n + extra) // size
         qs = F.pad(qs, (0, 0, 0, extra)).reshape(b * h, blocks, size, -1)
-        ks, vs = (_overlapping(t, left, window, size, extra).flatten(0, 1) for t in (ks, vs))
+        ks, vs = [_overlapping(t, left, window, size, extra).flatten(0, 1) for t in (ks, vs)]
         mask = layout.rest(rest)[0] if masked else None
         ok = _seen(blocks, size, window, left, n, own, mask, q.device)
         if masked: ok = ok.repeat_interleave(h, 0)
