@@ -86,7 +86,7 @@ def layer(chain: str, n: int, d: int, compile: bool = True, **how) -> Module:
 def back_and_forth(module: nn.Module, x: Tensor) -> Callable[[], None]:
     """Forward and backward of one layer: gradients of the input and of every parameter, as in the middle of a model."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    weight = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.device)
 
     def run() -> None:
         given = x.detach().requires_grad_()

@@ -33,11 +33,11 @@ model m {{
 """ + LOSS, compile)
 
 
-def products(module: Module, batch: int) -> int:
-    """Multiply-adds of the matrix products of a step, derived."""
+def products(module: Module, batch: int, **free: int) -> int:
+    """Multiply-adds of the matrix products of a step, derived; free: the dims that have no value."""
     program = module.program
     work = Step(lambda: program).work
-    return int(program.sizes.bind(b=batch).integer(batch * sp.Add(*(ledgers["contraction"] for ledgers in work.values()))))
+    return int(program.sizes.bind(b=batch, **free).integer(batch * sp.Add(*(ledgers["contraction"] for ledgers in work.values()))))
 
 
 def rows(n: int = 256, d: int = 512, heads: int = 8, layers: int = 2, batch: int = 16) -> list[Row]:

@@ -235,6 +235,8 @@ class Lowering:
             self.floats.add(y)
         elif y.kind == "real" and not all(made_real):          # positions meet reals: in the reals' dtype
             parts = [self.call(tensors.real, p, self.like) if m else p for p, m in zip(parts, made_real)]
+        if fn == "add" and sorted(v.kind for v in n.ins) == ["param", "real"]:
+            return self.call(tensors.shifted, *(parts if n.ins[1].kind == "param" else reversed(parts)))
         return self.call(tensors.MAPS[fn], *parts)
 
     def reduced(self, fn: str, dims: list[int], x, a: Value):

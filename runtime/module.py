@@ -44,6 +44,7 @@ class Module(nn.Module):
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
         self._sound: set[frozenset] = set()                # free dims that have been looked at
+        self._home = torch.empty(0, device=device).device  # of a model without parameters
         _affordable(program, torch.device(device), dtype)
         for v in program.graph.ins:
             if v.kind != "param": continue
@@ -117,7 +118,7 @@ class Module(nn.Module):
 
     def _device(self) -> torch.device:
         first = next(self.parameters(), None)
-        return torch.device("cpu") if first is None else first.device
+        return self._home if first is None else first.device
 
     def _module(self, which: str, graph: Graph) -> nn.Module:
         device = self._device().type

@@ -144,10 +144,9 @@ def _update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe,
     torch.manual_seed(mix(recipe.seed, step))
     optimizer.zero_grad(set_to_none=True)
     loss = module.loss(*inputs)                                                            # type: ignore[operator]
+    loss.backward()                                        # before the number is asked for: on a GPU to read it is to wait
     value, norm = loss.item(), math.nan
-    if math.isfinite(value):
-        loss.backward()
-        norm = optim.clip(module.parameters(), recipe.clip)
+    if math.isfinite(value): norm = optim.clip(module.parameters(), recipe.clip)
     if not (math.isfinite(value) and math.isfinite(norm)):
         what = "gradient" if math.isfinite(value) else "loss"
         torch.manual_seed(mix(recipe.seed, step))
@@ -189,16 +188,20 @@ def _sample(module: nn.Module, dataset: Dataset, a: Described, seed: int, folder
 # ---- the surroundings of the loop --------------------------------------------------------------------------------------
 @contextmanager
 def _repeatable(device: torch.device) -> Iterator[None]:
-    """Deterministic algorithms on a CPU (some gradients of indexing else add in any order), and the caller's random state kept."""
+    """Deterministic algorithms on a CPU (some gradients of indexing else add in any order), TF32 on a GPU for products that stay float32,
+    and the caller's random state kept."""
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory     # type: ignore[attr-defined]
+    precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             if device.type == "cpu":
                 torch.use_deterministic_algorithms(True)
                 torch.utils.deterministic.fill_uninitialized_memory = False                # type: ignore[attr-defined]
+            else: torch.set_float32_matmul_precision("high")
             yield
         finally:
             torch.use_deterministic_algorithms(before[0])
+            if device.type != "cpu": torch.set_float32_matmul_precision(precision)
             torch.utils.deterministic.fill_uninitialized_memory = before[1]                # type: ignore[attr-defined]
 
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+from benchmarks import gpu
 from benchmarks.__main__ import SCRIPTS, line
 from benchmarks.harness import agree, at_most, faster, in_turn, layer
 from benchmarks.peers.attention import Blocks, Full
@@ -57,3 +58,26 @@ def test_the_loop_over_a_cell_is_the_layer(kind):
     text, whole, loop = torch.randint(7, (2, 6)), Recurrent(kind, 7, 4, 5), Recurrent(kind, 7, 4, 5, loop=True)
     for p, q in itertools.zip_longest(loop.parameters(), whole.parameters()): p.data = q.data
     agree(loop.loss(text), whole.loss(text), 1e-6)
+
+
+def test_the_run_on_a_gpu_on_a_small_cpu():
+    """Every piece of it, tiny and eager; a peer that is not installed is noted, and nothing fails."""
+    tiny = gpu.Sizes(width=16, heads=2, layers=1, deep=2, tokens=32, short=16, lengths=(16, 32), window=4, chunk=4, rounds=2, square=32,
+                     batch=2, layer=((16, 1),))
+    points = {p.what: p.found for p in gpu.rows("cpu", tiny, compile=False)}
+    assert len(points) == 1 + 1 + 3 * 2 + 4 + 5 + 1 + 2
+    for what, found in points.items(): assert not {"error", "skipped"} & {*found}, (what, found)
+    assert {"ms", "tokens/s", "share of the peak rate"} <= {*points["LSH decoder, n = 32, batch 1"]}
+    assert points["LSH layer, n = 16, rounds 1, width 8"]["plait ms"] > 0
+
+
+def test_a_point_that_fails_is_noted():
+    def full(): raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+    assert gpu.measured("x", 1, full, 9).found == {"error": "out of memory"}
+    assert gpu.measured("x", 1, lambda: {}["gone"], 9).found == {"error": "KeyError: 'gone'"}
+    assert gpu.measured("x", 10, full, 9).found == {"skipped": "about 10 s, and 9 s are left"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_ends_with_a_sentence():
+    with pytest.raises(SystemExit, match="^error: torch sees no GPU here"): gpu.main([])

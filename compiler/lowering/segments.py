@@ -8,9 +8,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import config as functorch
+from torch.compiler import config as caches
 
 from plait.compiler.lowering import tensors
 
+KEPT = "saved tensors stay"                    # in the key of torch's cache of generated code
 BACKEND = "inductor"                           # torch.compile's; tests of the cutting itself take a quicker one
 
 # Nodes that cost nothing worth compiling: a run of only these is left in the outer graph.
@@ -51,10 +54,7 @@ class Segment(nn.Module):
 
 def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
     """The same module with its runs of traceable nodes compiled. loose: names of dims without a value."""
-    # Past the limit torch would run eagerly and say so in a log line only. Free sizes need a few more graphs than its 8 allow: torch
-    # makes own ones for a size of 1, for an offset of 0, for sizes that happen to be equal.
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    torch._dynamo.config.recompile_limit = max(32, torch._dynamo.config.recompile_limit)
+    _settle()
     runs = _runs(module.graph)
     outer, root = fx.Graph(), nn.Module()
     at: dict[fx.Node, fx.Node] = {}
@@ -69,6 +69,18 @@ def segmented(module: fx.GraphModule, loose: frozenset[str]) -> fx.GraphModule:
         if n in first: _call(first[n], outer, root, at, free)
         elif n not in inside: copy(n)
     return fx.GraphModule(root, outer)
+
+
+def _settle() -> None:
+    """torch's settings for what is compiled here."""
+    # Past the limit torch would run eagerly and say so in a log line only. Free sizes need a few more graphs than its 8 allow: torch
+    # makes own ones for a size of 1, for an offset of 0, for sizes that happen to be equal.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    torch._dynamo.config.recompile_limit = max(32, torch._dynamo.config.recompile_limit)
+    # Generated code may else write into what forward saved, and then refuses a second backward under `retain_graph`. Code that torch kept
+    # from a process with the other choice would write there still, and say nothing: its key leaves the choice out.
+    functorch.donated_buffer = False
+    if KEPT not in caches.cache_key_tag: caches.cache_key_tag += KEPT
 
 
 def _runs(graph: fx.Graph) -> list[list[fx.Node]]:

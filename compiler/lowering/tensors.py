@@ -85,12 +85,23 @@ def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> T
 # -- element by element ----------------------------------------------------------------------------------------------------
 def maximum(x, y):
     if not isinstance(x, Tensor): x, y = y, x
-    return torch.maximum(x, y) if isinstance(y, Tensor) else torch.clamp(x, min=y)
+    if isinstance(y, Tensor): return torch.maximum(x, y)
+    return torch.clamp(x, min=max(y, torch.finfo(x.dtype).min) if x.is_floating_point() else y)     # float16 ends at −65,504
 
 
 def either(mask, x, y, like: Tensor | None) -> Tensor:
     """`where` between two numbers: a real."""
     return torch.where(mask, filled((), x, like), y)
+
+
+def shifted(x: Tensor, by: Tensor) -> Tensor:
+    """A parameter added, in the dtype of what it is added to: under autocast a product is shorter than a bias, and stays so."""
+    return x + by.to(x.dtype)
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    """1 / √x. What keeps x from 0 may itself be 0 in float16, which ends at 6e-8."""
+    return torch.rsqrt(x.clamp(min=torch.finfo(x.dtype).tiny) if x.dtype == torch.float16 else x)
 
 
 def step(x: Tensor) -> Tensor: return (x > 0).to(x.dtype)
@@ -110,7 +121,7 @@ MAPS: dict[str, Callable] = {
     "relu": torch.relu, "step": step, "where": torch.where, "floordiv": operator.floordiv, "mod": operator.mod, "maximum": maximum,
     "and": operator.and_, "or": operator.or_, "not": torch.logical_not, "mix": mix,
     "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
-    "gelu": F.gelu, "gelu_slope": gelu_slope, "silu": F.silu, "silu_slope": silu_slope, "rsqrt": torch.rsqrt,
+    "gelu": F.gelu, "gelu_slope": gelu_slope, "silu": F.silu, "silu_slope": silu_slope, "rsqrt": rsqrt,
     "tanh_slope": lambda y: 1 - y * y, "sigmoid_slope": lambda y: y * (1 - y),
     "le": operator.le, "lt": operator.lt, "eq": operator.eq,
 }

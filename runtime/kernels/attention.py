@@ -32,13 +32,13 @@ class Layout:
         self.out = call.back("b", *self.order, "n", "v")
 
     def operands(self, *qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (_one_head(order(t)) for order, t in zip(self.into, qkv))
+        q, k, v = [_one_head(order(t)) for order, t in zip(self.into, qkv)]
         return q, k, v
 
     def back(self, o: Tensor, q: Tensor) -> Tensor:
         """o [b, h, n, v]; q as the region got it."""
         names = self.call.ins[0].names
-        return self.out(o.reshape(o.shape[0], *(q.shape[names.index(a)] for a in self.order), *o.shape[-2:]))
+        return self.out(o.reshape(o.shape[0], *[q.shape[names.index(a)] for a in self.order], *o.shape[-2:]))
 
     def rest(self, operands: tuple[Tensor, ...]) -> tuple[Tensor | None, Tensor | None]:
         """The mask [b, n'] and the key, where the region has them."""

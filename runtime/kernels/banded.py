@@ -24,13 +24,13 @@ def banded(call: KernelCall) -> Callable:
     def run(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
         qs, ks, vs = layout.operands(q, k, v)
         if layout.grouped:
-            ks, vs = (t.repeat_interleave(qs.shape[1] // t.shape[1], 1) for t in (ks, vs))
+            ks, vs = [t.repeat_interleave(qs.shape[1] // t.shape[1], 1) for t in (ks, vs)]
         b, h, n, _ = qs.shape
-        size = min(rows, n)
-        extra = -n % size
-        blocks = (n + extra) // size
+        # Where n is free, a choice for the compiler to make: from the smaller of two sizes it would make no code.
+        size, extra = (rows, -n % rows) if n > rows else (n, 0)
+        blocks = (n + extra) // rows if n > rows else 1
         qs = F.pad(qs, (0, 0, 0, extra)).reshape(b * h, blocks, size, -1)
-        ks, vs = (_overlapping(t, left, window, size, extra).flatten(0, 1) for t in (ks, vs))
+        ks, vs = [_overlapping(t, left, window, size, extra).flatten(0, 1) for t in (ks, vs)]
         mask = layout.rest(rest)[0] if masked else None
         ok = _seen(blocks, size, window, left, n, own, mask, q.device)
         if masked: ok = ok.repeat_interleave(h, 0)
@@ -51,7 +51,7 @@ def _seen(blocks: int, size: int, window: int, left: int, n: int, own: bool, mas
     at = torch.arange(blocks, device=device)[:, None, None] * size + j - left
     ok = ((j >= i) & (j < i + window) & (at >= 0) & (at < n))[None]
     if mask is not None:
-        there = F.pad(mask, (left, window - 1 - left + (-n % size))).unfold(1, size + window - 1, size)
+        there = F.pad(mask, (left, window - 1 - left + blocks * size - n)).unfold(1, size + window - 1, size)
         ok = ok & there[:, :, None, :]
     if own: return ok
     same = (j == i + left)[None, None]

@@ -131,7 +131,7 @@ def test_heads_that_do_not_divide_shows_where_both_were_set():
 
 
 def test_the_grid_and_the_widths_at_once():
-    """sequence.md 27: a grid that does not cover n, widths that do not add up to d: both in one run."""
+    """Axial positions: a grid that does not cover n, widths that do not add up to d: both reported at once, before anything is built."""
     found = wrong(spec("positions(axial, grid = (3, 4), widths = (2, 5))"))
     assert [d.code for d in found] == ["E0303", "E0302"] and [marked(d) for d in found] == ["(3, 4)", "(2, 5)"]
 

@@ -1,16 +1,21 @@
 """Models from a few words of the language, and how two ways to run one are compared."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from plait.compiler.expand import expand, open_file
 from plait.compiler.kernels import KERNELS
+from plait.compiler.lowering import segments
+from plait.compiler.prims import Loop
 from plait.compiler.program import Program
 from plait.dsl.parser import parse
+from plait.runtime.kernels import lsh_pieces
 from plait.runtime.module import Module
 
 torch.set_num_threads(1)
@@ -52,8 +57,49 @@ def close(p: tuple[Tensor, list[Tensor]], q: tuple[Tensor, list[Tensor]], tolera
         assert (a - b).abs().max() <= tolerance * max(1.0, float(b.abs().max())), float((a - b).abs().max())
 
 
+def plain(m: Module) -> Module:
+    """The same module with loops that save everything."""
+    def keeping(graph):
+        return replace(graph.map_bodies(keeping), nodes=tuple(
+            replace(n, op=replace(n.op, keep="save")) if isinstance(n.op, Loop) else n for n in graph.map_bodies(keeping).nodes))
+    m.program = replace(m.program, graph=keeping(m.program.graph))
+    return m
+
+
 @pytest.fixture(scope="session")
 def kit():
     """The functions of this file, for the tests."""
     from types import SimpleNamespace
-    return SimpleNamespace(program=program, module=module, gradients=gradients, close=close, bodies=BODIES)
+    return SimpleNamespace(program=program, module=module, gradients=gradients, close=close, plain=plain, bodies=BODIES)
+
+
+@dataclass
+class Way:
+    """One way to run a model: by kernels or by the bodies of its regions, eager or compiled by the backend that only traces."""
+    forced: dict[str, str]
+    compile: bool
+    made: dict = field(default_factory=dict)
+
+    def module(self, chain: str, **how) -> Module:
+        """The module of a chain, in training mode. What was made before is given again, so that nothing is compiled twice."""
+        key = (chain, *sorted(how.items(), key=str))
+        if key not in self.made: self.made[key] = module(chain, self.forced, compile=self.compile, **how)
+        return self.made[key].train().zero_grad() or self.made[key]
+
+    def plain(self, chain: str, **how) -> Module:
+        """Eager, by the same kernels, with loops that save everything."""
+        return plain(module(chain, self.forced, **how))
+
+
+WAYS = ("kernels, eager", "bodies, eager", "kernels, compiled", "bodies, compiled")
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request) -> Iterator[Way]:
+    torch._dynamo.reset()
+    lsh_pieces._compiled.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "BACKEND", "aot_eager")
+        yield Way(BODIES if "bodies" in request.param else {}, "compiled" in request.param)
+    torch._dynamo.reset()
+    lsh_pieces._compiled.cache_clear()

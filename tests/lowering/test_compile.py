@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
-from plait.compiler.lowering import segments
+from plait.compiler.lowering import segments, tensors
 from plait.runtime.kernels import lsh_pieces
 
 BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.2) { feed_forward(12, activation = gelu) }"
@@ -80,9 +81,15 @@ def test_free_length_is_dynamic_from_the_start(kit):
 
 
 def test_generated_code(kit, monkeypatch):
-    """The backend that counts, once: the same numbers, random ones too."""
+    """The backend that counts, once: the same numbers, random ones too; and twice, under `retain_graph`, which generated code could not
+    bear if it reused what it saved."""
     monkeypatch.setattr(segments, "BACKEND", "inductor")
-    both(kit, f"repeat 2 {{ {BLOCK} }}")
+    m, x = both(kit, f"repeat 2 {{ {BLOCK} }}; reversible(repeat = 2) {{ one: {{ dropout(0.5) }}; two: {{ tanh }} }}")
+    loss = m(x).square().sum()
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in m.parameters()]
+    loss.backward()
+    for p, g in zip(m.parameters(), once): torch.testing.assert_close(p.grad, 2 * g)
 
 
 def test_many_ways_to_be_called(kit):
@@ -98,3 +105,26 @@ def test_no_wrapper_in_the_names(kit):
     before = list(m.state_dict())
     with torch.no_grad(): m(torch.randn(2, 7, 8, dtype=torch.float64))
     assert list(m.state_dict()) == before and "y.0.1.0.norm.scale" in before
+
+
+HASHED = "lsh_attention(heads = 2, chunk = 64, buckets = 4, causal = true, project = false)"
+
+
+def test_sorting_is_compiled_in_seconds(kit):
+    """22. Compile time at n = 4096 is bounded (sorting inside the compiled region was pathological at some sizes). The body, which sorts
+    inside it, as it is traced, and its sort in code that is really generated: some seconds; what is pathological takes many minutes."""
+    started = time.perf_counter()
+    m = kit.module(HASHED, kit.bodies, torch.float32, compile=True, n=4096)
+    with torch.no_grad(): assert torch.isfinite(m(torch.randn(1, 4096, 8))).all()
+    bucket = torch.randint(8, (1, 2, 4096))
+    order = torch.compile(tensors.stable_order, fullgraph=True)(bucket, 2)
+    assert torch.equal(order, tensors.stable_order(bucket, 2)) and time.perf_counter() - started < 60
+
+
+def test_the_code_of_hashing_is_for_every_length(kit):
+    """22. … the kernel sorts outside: longer models take the code of one that fills several slabs as it is."""
+    made = []
+    for n in (256, 4096, 6400, 16_384):
+        with torch.no_grad(): kit.module(HASHED, {}, torch.float32, compile=True, n=n)(torch.randn(1, n, 8))
+        made.append(graphs())
+    assert made[1] == made[2] == made[3] <= made[0] + 1

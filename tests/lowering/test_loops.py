@@ -1,8 +1,6 @@
 """Copies, pieces, recurrences, and reversible stacks: what is recomputed or inverted gives the gradients of the plain loop."""
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,9 +9,7 @@ from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
 from plait.compiler.lowering import inverse
 from plait.compiler.lowering.tensors import size
-from plait.compiler.prims import Loop
 from plait.runtime.kernels import EMISSIONS
-from plait.runtime.module import Module
 
 PARTS = ("one: { layer_norm; attention(heads = 2, causal = true); dropout(0.5) }; "
          "two: { layer_norm; feed_forward(12, activation = gelu); dropout(0.5) }")
@@ -29,21 +25,12 @@ STACKS = {
 }
 
 
-def plain(m: Module) -> Module:
-    """The same module with loops that save everything."""
-    def keeping(graph):
-        return replace(graph.map_bodies(keeping), nodes=tuple(
-            replace(n, op=replace(n.op, keep="save")) if isinstance(n.op, Loop) else n for n in graph.map_bodies(keeping).nodes))
-    m.program = replace(m.program, graph=keeping(m.program.graph))
-    return m
-
-
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("body", [False, True])
 def test_gradients_of_the_plain_stack(kit, name, body):
     forced = kit.bodies if body else {}
     m, p = (kit.module(STACKS[name], forced) for _ in range(2))
-    plain(p)
+    kit.plain(p)
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     state = torch.get_rng_state()
     ours, theirs = (kit.gradients(k, list(k.parameters()), x) for k in (m, p))
@@ -62,7 +49,7 @@ def test_input_without_gradient(kit):
     m, p = (kit.module(STACKS["two parts"]) for _ in range(2))
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     found = []
-    for k in (m, plain(p)):
+    for k in (m, kit.plain(p)):
         torch.manual_seed(2)
         k(x).square().sum().backward()
         found.append([q.grad for q in k.parameters()])
@@ -73,7 +60,7 @@ def test_two_forwards_then_one_backward_and_once_more(kit):
     m, p = (kit.module(STACKS["two parts"]) for _ in range(2))
     x, z = torch.randn(2, 2, 7, 8, dtype=torch.float64)
     found = []
-    for k in (m, plain(p)):
+    for k in (m, kit.plain(p)):
         torch.manual_seed(2)
         loss = k(x).square().sum() + k(z).square().sum()
         first = torch.autograd.grad(loss, list(k.parameters()), retain_graph=True)
@@ -84,7 +71,7 @@ def test_two_forwards_then_one_backward_and_once_more(kit):
 
 
 def test_frozen_parameters(kit):
-    m, p = kit.module(STACKS["two parts"]), plain(kit.module(STACKS["two parts"]))
+    m, p = kit.module(STACKS["two parts"]), kit.plain(kit.module(STACKS["two parts"]))
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     for k in (m, p):
         for name, q in k.named_parameters(): q.requires_grad_(".1." not in name)
@@ -92,7 +79,7 @@ def test_frozen_parameters(kit):
 
 
 def test_autocast_in_forward_only(kit):
-    m, p = kit.module(STACKS["two parts"], dtype=torch.float32), plain(kit.module(STACKS["two parts"], dtype=torch.float32))
+    m, p = kit.module(STACKS["two parts"], dtype=torch.float32), kit.plain(kit.module(STACKS["two parts"], dtype=torch.float32))
     x = torch.randn(2, 7, 8)
     found = []
     for k in (m, p):
@@ -105,7 +92,7 @@ def test_autocast_in_forward_only(kit):
 
 def test_masks_that_change(kit):
     chain = "reversible(repeat = 2) { one: { layer_norm; attention(heads = 2) }; two: { layer_norm; feed_forward(12) } }"
-    m, p = kit.module(chain, padded=True), plain(kit.module(chain, padded=True))
+    m, p = kit.module(chain, padded=True), kit.plain(kit.module(chain, padded=True))
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     for length in (3, 7, 5):
         mask = torch.arange(7) < torch.tensor([[length], [7]])

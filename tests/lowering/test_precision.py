@@ -1,9 +1,5 @@
-"""Autocast, whole modules in half precision, and two processes with the gradients of one."""
+"""Autocast, and whole modules in half precision."""
 from __future__ import annotations
-
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -30,38 +26,3 @@ def test_bfloat16(kit, chain, body):
     for a, b in zip(found, wanted): assert (a - b).norm() < 0.06 * b.norm() + slack * most
     half = kit.module(chain, forced, dtype=torch.bfloat16)
     assert half(x.bfloat16()).dtype == torch.bfloat16
-
-
-RANK = """
-    import os, sys, torch, torch.distributed as dist
-    from plait.compiler.expand import expand, open_file
-    from plait.dsl.parser import parse
-    from plait.runtime.module import Module
-    torch.set_num_threads(1)
-    rank, store, text, out = int(sys.argv[1]), *sys.argv[2:]
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    m = Module(expand(open_file(parse(text)), "m"), compile=False, dtype=torch.float64).eval()
-    x = torch.randn(4, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    both = torch.nn.parallel.DistributedDataParallel(m)
-    both(x[2 * rank:2 * rank + 2]).square().mean().backward()
-    if rank == 0: torch.save([p.grad for p in m.parameters()], out)
-    dist.barrier()
-    os._exit(0)          # without gloo's teardown, in which the rank that is left alone now and then aborts
-"""
-
-
-def test_two_processes(tmp_path):
-    from plait.compiler.expand import expand, open_file
-    from plait.dsl.parser import parse
-    from plait.runtime.module import Module
-    text = ("plait 1\ndims {\n n = 6\n d = 8\n}\nmodel m {\n input x: stream[n, d]\n y = x { reversible(repeat = 2) "
-            "{ a: { layer_norm; attention(heads = 2) }; b: { layer_norm; feed_forward(9) } } }\n output y: [n, d]\n}\n")
-    rest = [str(tmp_path / "store"), text, str(tmp_path / "out")]
-    run = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(RANK), str(r), *rest]) for r in (0, 1)]
-    assert [p.wait(timeout=120) for p in run] == [0, 0]
-    torch.manual_seed(0)
-    m = Module(expand(open_file(parse(text)), "m"), compile=False, dtype=torch.float64).eval()
-    x = torch.randn(4, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    m(x).square().mean().backward()
-    for ours, alone in zip(torch.load(tmp_path / "out"), m.parameters()): assert torch.allclose(ours, alone.grad, atol=1e-12)
