@@ -5,7 +5,8 @@ statement that is recomputed its forward but for its last product, a repeat's bo
 author's choice, and so are pieces of a feed-forward."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import sympy as sp
@@ -18,6 +19,7 @@ from plait.compiler.passes.recompute import Part, parts, recomputed
 from plait.compiler.program import Program
 from plait.compiler.step import Step
 from plait.dsl.errors import error
+from plait.dsl.numerals import BadNumber, read
 
 PIECES = (1, 4, 16, 64)
 
@@ -51,39 +53,47 @@ def applied(program: Program, choice: Choice) -> Program:
     return replace(program, loss=recomputed(loss, program.sizes, lambda p: p.at in choice.recomputed))
 
 
-def fit(program: Program, budget: int, batch: int, target: Target = Target()) -> Fitted:
+def fit(program: Program, budget: int, batch: int, target: Target | None = None, forced: Mapping[str, str] | None = None) -> Fitted:
     """The choice that costs the least work and whose derived peak is within the budget (bytes), for so many sequences a step.
 
     Raises PlaitError with the least that would fit, where none does, and where a dim has no value."""
-    plain, least = _products(program, target), None
+    def step(p: Program) -> Step: return Step(lambda: p, target or Target(), forced or {})
+
+    plain, least = _products(step(program)), None
     cut = program.loss is not None and loss_in_pieces(program.loss, program.sizes, 2) is not program.loss
-    for places in _ladder(program, target):
+    for places in _ladder(program, step(program)):
         tried: list[Fitted] = []
         for pieces in reversed(PIECES) if cut else PIECES[:1]:
             made = applied(program, Choice(pieces, places))
-            tried.append(Fitted(made, Choice(pieces, places), _peak(made, batch, target), _products(made, target) / plain))
+            tried.append(Fitted(made, Choice(pieces, places), peak(step(made), batch), _products(step(made)) / plain))
             least = min((t for t in (least, tried[-1]) if t is not None), key=lambda t: t.peak)
             if tried[-1].peak > budget: break                          # fewer pieces need no less
         fitting = [t for t in tried if t.peak <= budget]
         if fitting: return fitting[-1]
     assert least is not None
-    raise error("E0607", f"a step of {program.model} does not fit into {_size(budget)}: the least it needs is {_size(least.peak)}",
+    raise error("E0607", f"a step of {program.model} does not fit into {size(budget)}: the least it needs is {size(least.peak)}",
                 numbers=f"with {least.choice}", help="fewer sequences a step, a shorter n, or reversible layers")
 
 
-def _ladder(program: Program, target: Target) -> Iterator[tuple[str, ...]]:
+def _ladder(program: Program, step: Step) -> Iterator[tuple[str, ...]]:
     """What to recompute, from nothing to every body, those that free the most bytes for their work first."""
     yield ()
     assert program.loss is not None
     found = list(parts(program.loss))
-    kept = Step(lambda: program, target).kept
+    kept = step.kept
     one = program.sizes.bind(b=1)
 
     def worth(p: Part) -> float:
         bytes_ = sum(one.value(k.bytes) or 0 for k in kept if _below(k.node, p.at))                            # type: ignore[misc]
         return -float(bytes_) / max(1.0, float(one.value(macs(Graph((), p.nodes, ()))) or 0))
-    statements = sorted((p for p in found if not p.copies), key=worth)
-    for k in range(len(statements)): yield tuple(p.at for p in statements[:k + 1])
+    places: tuple[str, ...] = ()
+    least = _saved(step)
+    for p in sorted((p for p in found if not p.copies), key=worth):
+        more = (*places, p.at)
+        saved = _saved(replace(step, make=lambda more=more: applied(program, Choice(1, more))))
+        if saved >= least: continue                                    # what it keeps is kept for others anyway
+        places, least = more, saved
+        yield places
     bodies = tuple(p.at for p in found if p.copies)
     if bodies: yield bodies
 
@@ -91,22 +101,37 @@ def _ladder(program: Program, target: Target) -> Iterator[tuple[str, ...]]:
 def _below(n: Node, at: str) -> bool: return n.at == at or n.at.startswith(at + "/")
 
 
-def _peak(program: Program, batch: int, target: Target) -> int:
-    peak = Step(lambda: program, target).peak
-    found = program.sizes.bind(b=batch).integer(peak)
+def peak(step: Step, batch: int) -> int:
+    """Derived bytes of a step with so many sequences. Raises PlaitError where a dim has no value."""
+    sizes = step.program.sizes.bind(b=batch)
+    found = sizes.integer(step.peak)
     if found is None:
-        free = ", ".join(sorted(map(str, program.sizes.bind(b=batch).resolve(peak).free_symbols)))
-        raise error("E0638", f"a plan for a memory needs a value for {free}", help=f"--set {free.split(',')[0]}=…")
+        free = sorted(map(str, sizes.resolve(step.peak).free_symbols))
+        raise error("E0638", f"the memory of a step needs a value for {', '.join(free)}", help=f"--set {free[0]}=…")
     return found
 
 
-def _products(program: Program, target: Target) -> float:
-    work = Step(lambda: program, target).work
-    found = program.sizes.bind(b=1).value(sp.Add(*(ledgers["contraction"] for ledgers in work.values())))
+def _saved(step: Step) -> float:
+    found = step.program.sizes.bind(b=1).value(step.saved())
+    return math.inf if found is None else float(found)
+
+
+def _products(step: Step) -> float:
+    found = step.program.sizes.bind(b=1).value(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     return 1.0 if found is None else max(1.0, float(found))
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """`4.25 GiB`"""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size: return f"{count / size:,.2f} {unit}"
     return f"{count:,} bytes"
+
+
+def bytes_of(text: int | str) -> int:
+    """`4GiB` → 4,294,967,296. Raises PlaitError."""
+    if isinstance(text, int): return text
+    try: value, counted = read(text.strip())
+    except BadNumber as wrong: raise error("E0505", str(wrong), help=f"{wrong.help}" or "--memory 4GiB") from None
+    if not counted or value < 1: raise error("E0505", f"`{text}` is no memory: it is counted in KiB, MiB or GiB", help="--memory 4GiB")
+    return int(value)

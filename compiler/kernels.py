@@ -23,11 +23,13 @@ class Target:
 @dataclass(frozen=True)
 class Kernel:
     """One way to run a region. `opaque`: the emission cannot be traced into a compiled graph (a library call with its own
-    autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim."""
+    autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim; `needs` says the
+    same in words."""
     name: str
     region: str
     available: Callable[[Region, Target], bool] = lambda region, target: True
     opaque: bool = False
+    needs: str = "is there always"
 
 
 def _without(*switches: str) -> Callable[[Region, Target], bool]:
@@ -60,14 +62,15 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("softmax", "softmax"),
     Kernel("layer_norm", "layer_norm"),
     Kernel("rms_norm", "rms_norm"),
-    Kernel("scaled_dot_product_attention", "attention", _without("dropout")),
+    Kernel("scaled_dot_product_attention", "attention", _without("dropout"), needs="takes no dropout"),
     Kernel("rowwise_attention", "attention", opaque=True),
-    Kernel("banded_attention", "windowed_attention", _without("dropout")),
+    Kernel("banded_attention", "windowed_attention", _without("dropout"), needs="takes no dropout"),
     Kernel("conv1d", "convolution"),
-    Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True),
-    Kernel("rnn", "rnn", _without("masked"), opaque=True),
-    Kernel("lstm", "lstm", _without("masked"), opaque=True),
-    Kernel("gru", "gru", _without("masked"), opaque=True),
+    Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True,
+           needs="looks back one chunk, with no dropout, wrap or look_ahead"),
+    Kernel("rnn", "rnn", _without("masked"), opaque=True, needs="takes no padding"),
+    Kernel("lstm", "lstm", _without("masked"), opaque=True, needs="takes no padding"),
+    Kernel("gru", "gru", _without("masked"), opaque=True, needs="takes no padding"),
     Kernel("cross_entropy", "cross_entropy"),
-    Kernel("linear_cross_entropy", "linear_cross_entropy", _one_table, opaque=True),
+    Kernel("linear_cross_entropy", "linear_cross_entropy", _one_table, opaque=True, needs="takes one matrix and one bias at most"),
 )

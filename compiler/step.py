@@ -1,19 +1,19 @@
 """One training step of a model, as the costs see it: its graph, claimed by kernels, and the joint schedule of forward and backward."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import sympy as sp
 
-from plait.compiler.claim import claim
 from plait.compiler.costs import memory
 from plait.compiler.costs.depth import unit
 from plait.compiler.costs.training import by_phase, depth
 from plait.compiler.derive import Joint, derive
 from plait.compiler.graph import Graph, Node
 from plait.compiler.kernels import Target
+from plait.compiler.plan import plan
 from plait.compiler.program import Program
 
 
@@ -22,6 +22,7 @@ class Step:
     """Of the loss, where a train block names the model, else of its outputs. Everything is derived when it is asked for."""
     make: Callable[[], Program]
     target: Target = Target()
+    forced: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def program(self) -> Program:
@@ -29,7 +30,7 @@ class Step:
 
     @cached_property
     def claimed(self) -> Graph:
-        return claim(self.program.loss or self.program.graph, self.target)
+        return plan(self.program.loss or self.program.graph, self.program.sizes, self.target, self.forced).graph
 
     @cached_property
     def joint(self) -> Joint:

@@ -71,15 +71,22 @@ def load(path: str | Path, set: Mapping[str, object] | None = None) -> Spec:
 
 
 def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "cpu",
-            compile: bool = True) -> torch.nn.Module:
+            compile: bool = True, kernels: Mapping[str, str] | None = None, memory: int | str | None = None, batch: int = 1
+            ) -> torch.nn.Module:
     """One model as a torch.nn.Module: `module(*inputs)` takes the model's inputs in order, or by name, and gives its outputs;
-    `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly."""
+    `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly. kernels: region → kernel or `body`,
+    against the plan. memory: bytes, or "4GiB", that a step of `batch` sequences is fitted into. Raises PlaitError."""
     spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, set)
     if isinstance(spec_or_path, Spec) and set: spec = load(spec.path, {**spec.settings, **set})
+    from plait.compiler.fit import bytes_of, fit
+    from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
-    from plait.runtime.module import Module
-    name = chosen(spec.file, model)
-    return Module(expand(spec.file, name, loss=True), device=device_of(device), compile=compile)
+    from plait.runtime.module import Module, target_of
+    name, where = chosen(spec.file, model), device_of(device)
+    wanted = kernels_of(f"{region}={kernel}" for region, kernel in (kernels or {}).items())
+    program = expand(spec.file, name, loss=True)
+    if memory is not None: program = fit(program, bytes_of(memory), batch, target_of(where.type), wanted).program
+    return Module(program, device=where, compile=compile, kernels=wanted)
 
 
 def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto",

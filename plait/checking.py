@@ -20,7 +20,7 @@ class Checked:
 
 def meant(file: File, model: str) -> list[Diagnostic]:
     """What a model says that its author can hardly mean."""
-    return [*leaks(file, model), *unused(file, model), *doubts(file, expand(file, model), memory(), _batch(file, model))]
+    return [*leaks(file, model), *unused(file, model), *doubts(file, expand(file, model), memory(), batch_of(file, model))]
 
 
 def memory() -> int:
@@ -28,7 +28,7 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _batch(file: File, model: str) -> int:
+def batch_of(file: File, model: str) -> int:
     """Sequences in a batch, where the train block says it so."""
     from plait.runtime.recipe import recipe
     found = recipe(file.spec, model, file.values(model))

@@ -30,6 +30,9 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
 Eager = Annotated[bool, typer.Option("--eager", help="run without torch.compile")]
 Columns = Annotated[str | None, typer.Option("--columns", help="comma-separated: work, order, sequential, tree, path, params, reuse, …")]
+Kernels = Annotated[list[str] | None, typer.Option("--kernel", metavar="REGION=KERNEL",
+                                                   help="run a region by this kernel, or by its `body`; may be repeated")]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="fit a training step into this memory: 4GiB")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
 
@@ -222,8 +225,11 @@ def plot(file: File, x: Annotated[str, typer.Option("--x", metavar="DIM", help="
 
 @command
 def graph(file: File, model: Model = None, set: Settings = None,
-          out: Annotated[Path | None, typer.Option("--out", help="draw the layers into a .svg, .png or .pdf file instead")] = None) -> None:
-    """Print the graph of primitives that a model expands into, or draw its layers."""
+          out: Annotated[Path | None, typer.Option("--out", help="draw the layers into a .svg, .png or .pdf file instead")] = None,
+          plan: Annotated[bool, typer.Option("--plan", help="print how it runs: kernels, what is recomputed, and why")] = False,
+          kernel: Kernels = None, memory: Memory = None,
+          device: Annotated[str, typer.Option("--device", help="plan for cpu or cuda")] = "cpu") -> None:
+    """Print the graph of primitives that a model expands into, or how it runs, or draw its layers."""
     from plait.api import Spec, chosen
     spec = Spec(file, _opened(file, set))
     if out is not None:
@@ -233,7 +239,10 @@ def graph(file: File, model: Model = None, set: Settings = None,
         typer.echo(f"{out}: {chosen(spec.file, model)}")
         return
     for name in [model] if model else spec.models:
-        typer.echo(f"{name}\n{spec.program(name).graph.text('  ')}")
+        if plan or kernel or memory:
+            from plait.planning import told
+            typer.echo(told(spec, name, kernel or (), memory, device))
+        else: typer.echo(f"{name}\n{spec.program(name).graph.text('  ')}")
 
 
 @command
@@ -268,15 +277,19 @@ def _console():
 
 @command
 def train(file: File, model: Model = None, set: Settings = None, device: Device = "auto", steps: Steps = None,
-          out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False) -> None:
+          out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False,
+          kernel: Kernels = None, memory: Memory = None) -> None:
     """Train a model by the train block of its spec."""
     from plait import files
+    from plait.compiler.fit import bytes_of
+    from plait.compiler.plan import kernels_of
+    wanted, most = kernels_of(kernel or ()), bytes_of(memory) if memory is not None else None
     from plait.checking import meant
     settings = files.single(files.overrides(set))
     spec = files.opened(file, settings)                       # mistakes and warnings are told before torch is loaded
     for d in (d for m in spec.models if model in (None, m) for d in meant(spec, m)): _warn(render(d, color=sys.stderr.isatty()))
     from plait.training import start
-    _told(start(file, model, settings, device, steps, out, not eager, _console()))
+    _told(start(file, model, settings, device, steps, out, not eager, _console(), wanted, most))
 
 
 @command

@@ -1,7 +1,7 @@
 """From a spec or a run folder to a training run, an evaluation, a sample. Imports torch."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 from plait import files
 from plait.api import chosen
 from plait.compiler.expand import File, expand
+from plait.compiler.fit import size
 from plait.compiler.table import rows
 from plait.dsl.errors import render
 from plait.dsl.pins import pinned
@@ -18,21 +19,22 @@ from plait.render import Table, shown_dims
 from plait.runtime import checkpoint, record
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
-from plait.runtime.prepare import bare, prepare, reopen
+from plait.runtime.prepare import How, bare, prepare, reopen
 from plait.runtime.sample import sample as sampled
 from plait.runtime.train import Run, last_step, sequences
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
 
 
-def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console) -> Run:
-    """Train a model of a spec into a run folder."""
+def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console,
+          kernels: Mapping[str, str] | None = None, memory: int | None = None) -> Run:
+    """Train a model of a spec into a run folder. kernels: region → kernel or `body`; memory: bytes that a step is fitted into."""
     path = Path(path)
     file = files.opened(path, settings)
     name = chosen(file, model) if model or len(file.models) == 1 else _trained(file)
     where = device_of(device)
     spec = pinned(file.spec, expand(file, name).pins)
-    made = prepare(spec, name, path.parent, device=where, compile=compile)
+    made = prepare(spec, name, path.parent, device=where, compile=compile, how=How(kernels or {}), memory=memory)
     sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
     folder = Path(out) if out is not None else record.default_folder(name)
     if console is not None:
@@ -40,9 +42,10 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
         console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {last_step(made.recipe, made.dataset):,} steps"
                       + ("; the first step compiles" if compile else ""))
+        if memory is not None: console.print(f"to fit {size(memory)}: {made.how.choice}")
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
-               console=console)
+               plan=made.how.as_json(), console=console)
 
 
 def _trained(file: File) -> str:

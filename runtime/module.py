@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from plait.compiler.axis import Axis
 from plait.compiler.builder import Init
-from plait.compiler.claim import claim
 from plait.compiler.costs.params import params
 from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
 from plait.compiler.passes.evaluation import evaluation
+from plait.compiler.plan import plan
 from plait.compiler.prims import Loop
 from plait.compiler.program import Input, Program, broken
 from plait.compiler.sizes import Sizes
@@ -125,11 +125,9 @@ class Module(nn.Module):
         at = which, self.training, device
         if at not in self._lowered:
             first = next(self.parameters(), None)
-            dtype = str(torch.float32 if first is None else first.dtype).removeprefix("torch.")
-            version = torch.__version__.split(".")
-            target = Target(device, dtype, (int(version[0]), int(version[1])))
-            chosen = claim(graph if self.training else evaluation(graph, self.program.sizes), target, self.forced)
-            self._lowered[at] = lower(chosen, self.program.sizes, EMISSIONS, compile=self._compiles)
+            target = target_of(device, torch.float32 if first is None else first.dtype)
+            made = plan(graph if self.training else evaluation(graph, self.program.sizes), self.program.sizes, target, self.forced)
+            self._lowered[at] = lower(made.graph, self.program.sizes, EMISSIONS, compile=self._compiles)
         return self._lowered[at]
 
     # -- inputs --------------------------------------------------------------------------------------------------------------
@@ -235,6 +233,12 @@ class Module(nn.Module):
         memo[id(self)] = made
         made.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
         return made
+
+
+def target_of(device: str, dtype: torch.dtype = torch.float32) -> Target:
+    """What a plan is made for: this torch, on a device (`cpu`, `cuda`)."""
+    version = torch.__version__.split(".")
+    return Target(device, str(dtype).removeprefix("torch."), (int(version[0]), int(version[1])))
 
 
 def _affordable(program: Program, device: torch.device, dtype: torch.dtype) -> None:

@@ -1,12 +1,14 @@
 """From a spec to all that training needs, and from the folder of a run back to it."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from plait.compiler.expand import File, expand, open_file
+from plait.compiler.fit import Choice, applied, fit
 from plait.dsl import override
 from plait.dsl.errors import Span, error
 from plait.dsl.parser import parse
@@ -15,25 +17,37 @@ from plait.dsl.spec import Number, Override, Spec
 from plait.runtime import data, record
 from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
-from plait.runtime.module import Module
+from plait.runtime.module import Module, target_of
 from plait.runtime.recipe import Recipe, recipe, trainable
 from plait.runtime.sources import SOURCES
 
 
 @dataclass(frozen=True)
+class How:
+    """kernels: region → kernel or `body`; choice: what is recomputed, and in how many pieces the loss goes."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    choice: Choice = Choice()
+
+    def as_json(self) -> dict:
+        return {"kernels": dict(self.kernels), "pieces": self.choice.pieces, "recomputed": list(self.choice.recomputed)}
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """A model ready to train, evaluate or sample. spec_text: the resolved spec, with a vocabulary that the data knew written into it."""
+    """A model ready to train, evaluate or sample. spec_text: the resolved spec, with a vocabulary that the data knew written into it.
+    how: what was asked of its plan."""
     module: Module
     recipe: Recipe
     dataset: Dataset
     spec_text: str
+    how: How
 
 
 def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device | str = "cpu", compile: bool = True,
-            codec: Codec | None = None) -> Prepared:
+            codec: Codec | None = None, how: How | None = None, memory: int | None = None) -> Prepared:
     """Reads the train block, opens the data, binds a free vocabulary by it, and makes the module, its first weights drawn from the
     recipe's seed. `folder`: where the spec's paths start. `model`: None where the spec has only one. `codec`: that of
-    a run, for the same symbols as then.
+    a run, for the same symbols as then; `how`: that of a run, or the kernels to take. `memory`: bytes that a step is fitted into.
 
     Raises PlaitError for whatever keeps the model from being trained; the data is looked at before anything is built."""
     file = open_file(spec)
@@ -51,10 +65,13 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
         program = expand(file, model, loss=True)
         found = recipe(file.spec, model, file.values(model)) or found
     trainable(found)
+    how = how or How()
+    target = target_of(torch.device(device).type)
+    if memory is not None: how = replace(how, choice=fit(program, memory, int(found.batch.amount), target, how.kernels).choice)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
-        module = Module(program, device=device, compile=compile)
-    return Prepared(module, found, dataset, render(spec))
+        module = Module(applied(program, how.choice), device=device, compile=compile, kernels=how.kernels)
+    return Prepared(module, found, dataset, render(spec), how)
 
 
 def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True) -> Prepared:
@@ -63,8 +80,10 @@ def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.d
     text = record.spec_text(folder)
     model, data_folder = record.about(folder)
     spec = override.apply(parse(text, str(folder / record.SPEC)), settings)
-    made = prepare(spec, model, data_folder, device=device, compile=compile, codec=record.vocabulary(folder))
-    return Prepared(made.module, made.recipe, made.dataset, text)
+    kernels, pieces, recomputed = record.plan(folder)
+    how = How(kernels, Choice(pieces, recomputed))
+    made = prepare(spec, model, data_folder, device=device, compile=compile, codec=record.vocabulary(folder), how=how)
+    return replace(made, spec_text=text)
 
 
 def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> tuple[Module, Codec]:

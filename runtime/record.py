@@ -29,15 +29,16 @@ def default_folder(model: str) -> Path:
     return Path("runs") / f"{model}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None) -> None:
-    """Makes the folder of a new run, which `commit` makes a run. Raises PlaitError where it already holds one, or the disk refuses."""
+def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None, plan: Mapping | None = None) -> None:
+    """Makes the folder of a new run, which `commit` makes a run. plan: what was asked of it, to be asked again on resume. Raises PlaitError
+    where the folder already holds a run, or the disk refuses."""
     if (folder / SPEC).exists():
         raise error("E0620", f"`{folder}` already holds a run", help=f"plait resume {folder}, or --out with another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "machine.json", machine(device))
         _write(folder / VOCABULARY, data_facts(dataset))
-        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute())})
+        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute()), "plan": plan or {}})
         if table is not None: _write(folder / "table.json", table)
         for name in (ROWS, TABLE, SAMPLES): (folder / name).write_text(",".join(COLUMNS) + "\n" if name == TABLE else "")
     except OSError as why:
@@ -87,6 +88,14 @@ def about(folder: Path) -> tuple[str, Path]:
     match _object(folder, ABOUT):
         case {"model": str(model), "data_folder": str(data_folder)}: return model, Path(data_folder)
     raise _damaged(folder, ABOUT, "it does not name the model and the folder of the data")
+
+
+def plan(folder: Path) -> tuple[dict[str, str], int, tuple[str, ...]]:
+    """What was asked of the plan of a run: kernels by region, the pieces of the loss, the places that are recomputed."""
+    match _object(folder, ABOUT).get("plan") or {}:
+        case {"kernels": dict(kernels), "pieces": int(pieces), "recomputed": list(places)}: return kernels, pieces, tuple(map(str, places))
+        case {**more} if not more: return {}, 1, ()
+    raise _damaged(folder, ABOUT, "what it says of the plan cannot be read")
 
 
 def vocabulary(folder: Path) -> Codec:

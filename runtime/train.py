@@ -59,7 +59,8 @@ def last_step(recipe: Recipe, dataset: Dataset) -> int:
 
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
-          device: torch.device | str = "cpu", table: dict | None = None, console: Console | None = None) -> Run:
+          device: torch.device | str = "cpu", table: dict | None = None, plan: dict | None = None,
+          console: Console | None = None) -> Run:
     """Trains a fresh module into a new folder, up to the recipe's stop or to `steps`. The schedule's horizon stays the recipe's
     stop, so that `steps` cuts a run short without changing it. A checkpoint is written before the first step (that shows that
     the model can be saved) and at the end, besides those asked for.
@@ -70,7 +71,7 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
     optim.rate(recipe, 1, last)
     device = torch.device(device)
     with record.held(folder):
-        record.begin(folder, recipe.model, dataset, device, table)
+        record.begin(folder, recipe.model, dataset, device, table, plan)
         optimizer = optim.build(module.to(device), recipe.optimizer)
         start = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
         checkpoint.save(folder, module, optimizer, start)

@@ -31,7 +31,7 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
             case "lsh_attention": found |= dict.fromkeys(both, _slab(n.op)) | {(n.at, "argmax"): _hashing(n.op)}
             case "rowwise_attention": found |= dict.fromkeys(both, _block(n.op))
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
-            case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size      # the slope of the logarithms, before that of the logits
+            case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size       # the slope of the logarithms comes first
     return found
 
 

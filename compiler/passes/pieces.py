@@ -1,4 +1,4 @@
-"""The output layer and the loss in pieces, where the spec has them whole: the logits are never there at once. A pass from graph to graph."""
+"""The output layer and the loss in pieces where the spec has them whole: the logits are never all there. A pass from graph to graph."""
 from __future__ import annotations
 
 from dataclasses import replace

@@ -79,7 +79,8 @@ def _place(n: Node, level: int) -> str: return "/".join(n.at.split("/")[:level])
 
 def _worth(nodes: list[Node]) -> bool:
     """Holds a product, and no loop that keeps nothing anyway."""
-    return any(isinstance(n.op, Contract) for n in nodes) and not any(isinstance(n.op, Loop) for n in nodes)
+    if any(isinstance(n.op, Loop) for n in nodes): return False
+    return any(isinstance(m.op, Contract) for m in Graph((), tuple(nodes), ()).walk())
 
 
 def _wrapped(graph: Graph, part: Part) -> Graph:

@@ -1,0 +1,101 @@
+"""A step that is fitted into a memory: its derived peak is within the budget, and what the allocator hands out is what was derived."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from plait import files
+from plait.compiler.expand import expand
+from plait.compiler.fit import Choice, bytes_of, fit, peak
+from plait.compiler.step import Step
+from plait.dsl.errors import PlaitError
+from plait.runtime.audit import measure
+from plait.runtime.module import Module
+
+torch.set_num_threads(1)
+SPEC = """plait 1
+
+dims {{ n = 256; V = {V}; d = 64; h = 4; L = 3 }}
+model m {{
+  input text: tokens[n] of V
+  logits = text {{ embed(V, width = d); repeat L {{ {body} }}; layer_norm; unembed(V) }}
+  output logits: [n, V]
+}}
+train {{
+  data = bytes("a")
+  loss = cross_entropy(logits, next(text))
+  stop = 1 steps
+}}
+"""
+ATTENDING = "residual { attention(heads = h, causal = true) }; residual { feed_forward(4 * d) }"
+BODIES = {"decoder": (64, ATTENDING), "wide output": (2048, ATTENDING),
+          "dropout": (512, "residual(dropout = 0.1) { attention(heads = h) }; residual { feed_forward(4 * d, activation = gelu) }"),
+          "one statement": (64, "residual { linear(4 * d); gelu; linear(d) }"),
+          "convolution": (64, "residual { conv(d, kernel = 3) }; residual { feed_forward(2 * d) }")}
+
+
+def program(kind: str):
+    V, body = BODIES[kind]
+    return expand(files.opened(Path("m.plait"), text=SPEC.format(V=V, body=body)), "m", loss=True)
+
+
+def measured(p) -> int:
+    """Bytes of an eager step, with the parameters and what Adam remembers of them."""
+    torch.manual_seed(0)
+    module, given = Module(p, compile=False).train(), measure.inputs(p, True)
+    for _ in range(2): measure.step(module, given, True)
+    for q in module.parameters(): q.grad = None
+    return measure.peak(lambda: measure.step(module, given, True)) + 3 * sum(q.nbytes for q in module.parameters())
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_the_peak_is_within_the_budget_and_measured(kind):
+    p = program(kind)
+    full, found = peak(Step(lambda: p), measure.BATCH), []
+    for share in (1.0, 0.8, 0.6, 0.45):
+        try: fitted = fit(p, int(full * share), measure.BATCH)
+        except PlaitError: break
+        assert fitted.peak <= full * share
+        assert fitted.peak == peak(Step(lambda f=fitted: f.program), measure.BATCH)
+        if fitted.choice in [f.choice for f in found]: continue
+        assert abs(measured(fitted.program) / fitted.peak - 1) <= 0.1, fitted.choice
+        found.append(fitted)
+    assert found[0].choice == Choice() and found[0].work == 1.0
+    assert len(found) > 1, "nothing smaller was found"
+    assert [f.work for f in found] == sorted(f.work for f in found)             # less memory is never had for less work
+
+
+def test_pieces_of_the_loss_come_first_because_they_cost_nothing():
+    p = program("wide output")
+    full = peak(Step(lambda: p), measure.BATCH)
+    found = fit(p, int(full * 0.9), measure.BATCH)
+    assert found.choice == Choice(4) and found.work == 1.0
+
+
+def test_what_cannot_fit_says_what_would():
+    p = program("decoder")
+    with pytest.raises(PlaitError) as wrong: fit(p, bytes_of("1MiB"), measure.BATCH)
+    d, = wrong.value.diagnostics
+    assert d.code == "E0607"
+    least = float(d.message.split()[-2])
+    assert fit(p, int((least + 0.01) * 2**20), measure.BATCH).peak <= (least + 0.01) * 2**20           # and that does fit
+    with pytest.raises(PlaitError): fit(p, int((least - 0.02) * 2**20), measure.BATCH)
+
+
+def test_a_larger_batch_needs_more():
+    p = program("decoder")
+    budget = peak(Step(lambda: p), 2)
+    assert fit(p, budget, 2).choice == Choice()
+    assert fit(p, budget, 3).choice != Choice()
+
+
+@pytest.mark.parametrize("text, value", [("4GiB", 4 * 2**30), ("1.5MiB", 3 * 2**19), (" 64KiB", 2**16), (12345, 12345)])
+def test_sizes(text, value): assert bytes_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["4GB", "4", "4Gi", "", "-1GiB", "0GiB", "much"])
+def test_no_sizes(text):
+    with pytest.raises(PlaitError) as wrong: bytes_of(text)
+    assert wrong.value.diagnostics[0].help
