@@ -17,6 +17,7 @@ from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
 from plait.compiler.passes.evaluation import evaluation
+from plait.compiler.passes.hoist import hoist
 from plait.compiler.prims import Loop
 from plait.compiler.program import Input, Program, broken
 from plait.compiler.sizes import Sizes
@@ -128,6 +129,7 @@ class Module(nn.Module):
             version = torch.__version__.split(".")
             target = Target(device, dtype, (int(version[0]), int(version[1])))
             chosen = claim(graph if self.training else evaluation(graph, self.program.sizes), target, self.forced)
+            chosen = hoist(chosen, self.program.sizes)
             self._lowered[at] = lower(chosen, self.program.sizes, EMISSIONS, compile=self._compiles)
         return self._lowered[at]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plait.compiler.derive.adjoint import Gradients
+from plait.compiler.derive.gathering import Gathering
 from plait.compiler.derive.inline import chosen
 from plait.compiler.derive.reversible import undo
 from plait.compiler.derive.scope import Scope
@@ -138,23 +139,32 @@ def reversed_loop(r: Reversal, b: Scope, gs: Sequence[Value | None], place: dict
     The gradients of the loop's operands; these results."""
     op, back, c = r.op, r.back, r.op.carried
     carried, sliced, fixed = map(r.which, ("carried", "sliced", "fixed"))
-    sums = r.states[len(carried):]
-    after = [r.gradient(k) for k in carried] + [back.add(t, r.gradient(k)) for k, t in zip(fixed, sums)] + [back.use(v) for v in r.before]
     stacked = [r.gradient(k) for k in sliced]
+    gathering = Gathering(op.axis, back, set(place) - set(r.formals[c + op.sliced:]))
+    at_end = {k: gathering.total(r.gradient(k)) for k in fixed} if op.axis.role == "sequence" and op.keep == "save" else {}
+    sums = {k: t for k, t in zip(fixed, r.states[len(carried):]) if at_end.get(k) is None}
+    after = [r.gradient(k) for k in carried] + [back.add(t, r.gradient(k)) for k, t in sums.items()] + [back.use(v) for v in r.before]
     extra = [back.use(r.again[v]) for v in op.body.outs[c:]] if values else []
+    further = [v for v in gathering.handed if v not in stacked]
+    results = (*after, *stacked, *extra, *further)
+    nodes = live(back.nodes, results)
+    read = {v for n in nodes for v in n.ins} | set(results)
     still = set(r.formals[c + op.sliced:])
-    moving, resting = [v for v in back.captured if v not in still], [v for v in back.captured if v in still]
+    captured = [v for v, here in back.captured.items() if here in read]                          # the others are read at the end only
+    moving, resting = [v for v in captured if v not in still], [v for v in captured if v in still]
 
     def known(g: Value | None, axes) -> Value: return b.zeros(axes) if g is None else g
-    starts = [known(gs[k], op.body.ins[k].axes) for k in carried] + [b.zeros(t.axes) for t in sums] + list(last[:len(r.streams)])
+    starts = [known(gs[k], op.body.ins[k].axes) for k in carried] + [b.zeros(t.axes) for t in sums.values()] + list(last[:len(r.streams)])
     coming = [known(gs[k], (op.axis, *op.body.outs[k].axes)) for k in given(r)]
-    formals = (*r.states, *r.streams, *r.stacks, *(back.captured[v] for v in (*moving, *resting)))
-    results = (*after, *stacked, *extra)
-    loop = Loop(Graph(formals, live(back.nodes, results), results), op.axis, len(after), len(coming) + len(moving), "save", op.index,
-                not op.reverse)
+    formals = (*r.states[:len(carried)], *sums.values(), *r.streams, *r.stacks, *(back.captured[v] for v in (*moving, *resting)))
+    loop = Loop(Graph(formals, nodes, results), op.axis, len(after), len(coming) + len(moving), "save", op.index, not op.reverse)
     made = b.emit(loop, *starts, *coming, *(place[v] for v in (*moving, *resting)))
-    found = dict(zip((*carried, *fixed), made)) | dict(zip(sliced, made[len(after):]))
-    return [found.get(k) for k in range(len(r.formals))], made[len(after) + len(stacked):]
+    found = dict(zip((*carried, *sums), made)) | dict(zip(sliced, made[len(after):]))
+    behind = len(after) + len(stacked) + len(extra)
+    whole = {here: place[v] for v, here in back.captured.items()} | dict(zip(r.stacks, coming))
+    whole |= dict(zip((*stacked, *further), (*made[len(after):len(after) + len(stacked)], *made[behind:])))
+    found |= {k: emit(b, whole) for k, emit in at_end.items() if emit is not None}
+    return [found.get(k) for k in range(len(r.formals))], made[len(after) + len(stacked):behind]
 
 
 def at_once(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool], gs: Sequence[Value | None]
