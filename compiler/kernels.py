@@ -23,11 +23,13 @@ class Target:
 @dataclass(frozen=True)
 class Kernel:
     """One way to run a region. `opaque`: the emission cannot be traced into a compiled graph (a library call with its own
-    autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim."""
+    autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim. `unasked`: does it
+    run where nobody asks for it? Not where the body is faster."""
     name: str
     region: str
     available: Callable[[Region, Target], bool] = lambda region, target: True
     opaque: bool = False
+    unasked: Callable[[Target], bool] = lambda target: True
 
 
 def _without(*switches: str) -> Callable[[Region, Target], bool]:
@@ -38,6 +40,11 @@ def _without(*switches: str) -> Callable[[Region, Target], bool]:
 def _one_chunk_back(region: Region, target: Target) -> bool:
     """LSH attention as the paper has it: a chunk and the one before it."""
     return region.arg("look_back") == 1 and _without("dropout", "wrap", "look_ahead")(region, target)
+
+
+def _not_on_cpu(target: Target) -> bool:
+    """There the own scan of the body is faster than the library's (`make bench`, recurrent)."""
+    return target.device != "cpu"
 
 
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
@@ -59,7 +66,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("banded_attention", "windowed_attention", _without("dropout")),
     Kernel("conv1d", "convolution"),
     Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True),
-    Kernel("rnn", "rnn", _without("masked"), opaque=True),
+    Kernel("rnn", "rnn", _without("masked"), opaque=True, unasked=_not_on_cpu),
     Kernel("lstm", "lstm", _without("masked"), opaque=True),
     Kernel("gru", "gru", _without("masked"), opaque=True),
     Kernel("cross_entropy", "cross_entropy"),

@@ -48,8 +48,8 @@ class Joint:
 
 
 def derive(graph: Graph, sizes: Sizes, inputs: bool | Sequence[bool] = True, of: Sequence[int] | None = None) -> Joint:
-    """The joint graph of a claimed graph. inputs: do its real inputs need a gradient, as its parameters do? Or of all inputs, which. of: the
-    numbers of the outputs that bring one (default: all that depend on what needs one).
+    """The joint graph of a claimed graph. inputs: do its real inputs need a gradient, as its parameters do? Or, of all inputs, which. of:
+    the numbers of the outputs that bring one (default: all that depend on what needs one).
 
     Raises NotImplementedError for a function that has no derivative in the alphabet."""
     plain = inline(graph, RULES.__contains__)

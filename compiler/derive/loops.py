@@ -22,8 +22,8 @@ from plait.compiler.prims import Loop
 class Reversal:
     """A loop and its reversed one, in the making. hot: which operands need a gradient; lit: which outputs have one.
     Of the reversed body: `states` come in as gradients of the hot carried states, then sums for the hot fixed operands, then (invert) the
-    states themselves; `stacks` are gradients of the stacked outputs that are lit. grads: formal → its gradient there. at_end: fixed operands
-    whose gradient is summed up behind the reversed loop; earlier: states that are read there only → the stack of the states after."""
+    states themselves; `stacks` are gradients of the stacked outputs that are lit. grads: formal → its gradient there. at_end: fixed
+    operands whose gradient is summed up behind the reversed loop; earlier: states that are read there only → the stack of those after."""
     op: Loop
     inner: Scope
     back: Scope

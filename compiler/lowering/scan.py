@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 
 import torch
-import torch._inductor
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import _disable_current_modes
 
 from plait.compiler.derive import derive
 from plait.compiler.derive.inline import chosen
 from plait.compiler.graph import Graph, Node, Value, live
 from plait.compiler.lowering import segments
 from plait.compiler.lowering.loops import autocast
+from plait.compiler.lowering.step import OWN, Run, compiled, fresh
 from plait.compiler.passes.tiles import tiles
 from plait.compiler.prims import Loop
 from plait.compiler.sizes import Sizes
-
-OWN = 2                          # shapes of a step that get code of their own; further ones (other batches) share one with free sizes
 
 
 class Steps(nn.Module):
@@ -41,7 +41,7 @@ class Steps(nn.Module):
         self.stacked = [j for j in range(c, len(outs)) if j not in self.before.values()]
         self.handed_on = [k for k in range(c) if k not in self.after]
         self.step = _writing(body, [*self.stacked, *self.handed_on])
-        self.runs: dict[tuple, Callable] = {}
+        self.runs: dict[tuple, Run] = {}
         self.kinds: dict[tuple, list[tuple[torch.Size, torch.dtype]]] = {}
 
     def forward(self, trips: int, *operands: Tensor) -> tuple[Tensor, ...]:
@@ -49,30 +49,31 @@ class Steps(nn.Module):
         c, s = op.carried, op.carried + op.sliced
         states, fixed = [x.detach().contiguous() for x in operands[:c]], [x.detach() for x in operands[s:]]
         slices = [x.detach().contiguous().unbind(0) for x in operands[c:s]]
-        first = [*states, *(x[-1 if op.reverse else 0] for x in slices), *fixed]
-        key = _key(first)
-        if key not in self.kinds: self.kinds[key] = [(x.shape, x.dtype) for x in self.body(*first)]
-        kinds = self.kinds[key]
+        each = [*(x[-1 if op.reverse else 0] for x in slices), *fixed]
+        key, kinds = self.known(states, each)
+        for k, j in self.after.items(): states[k] = states[k].to(kinds[j][1])                # under autocast a first state may be wider
+        key, kinds = self.known(states, each)
         new = states[0].new_empty if states else operands[c].new_empty
         stacks = {j: new((trips, *kinds[j][0]), dtype=kinds[j][1]) for j in self.stacked}
         stacks |= {j: new((trips, *states[k].shape), dtype=states[k].dtype) for k, j in self.before.items()}
         ends = {k: torch.empty_like(states[k]) for k in self.handed_on}
         def in_turn(x) -> list[Tensor]: return list(reversed(x)) if op.reverse else list(x)
         rows = {j: in_turn(x.unbind(0)) for j, x in stacks.items()}
-        into = {k: [*rows[self.before[k]][1:], ends[k]] if k in self.before else self.pair(states[k], ends[k], trips) for k in self.handed_on}
+        into = {k: [*rows[self.before[k]][1:], ends[k]] if k in self.before else _two_in_turn(states[k], ends[k], trips)
+                for k in self.handed_on}
         for k, j in self.before.items(): rows[j][0].copy_(states[k])
         coming = [rows[self.before[k]] if k in self.before else [x, *(rows[self.after[k]] if k in self.after else into[k])[:-1]]
                   for k, x in enumerate(states)]
-        columns = [*coming, *map(in_turn, slices), *map(repeat, fixed), *(rows[j] for j in self.stacked), *(into[k] for k in self.handed_on)]
-        self.run(key, zip(*columns))
+        places = [*(rows[j] for j in self.stacked), *(into[k] for k in self.handed_on)]
+        self.run(key, zip(*coming, *map(in_turn, slices), *map(repeat, fixed), *places))
         last = [ends[k] if k in ends else rows[self.after[k]][-1].clone() for k in range(c)]
         return (*last, *(stacks[j] for j in range(c, len(op.body.outs))))
 
-    @staticmethod
-    def pair(start: Tensor, end: Tensor, trips: int) -> list[Tensor]:
-        """Where each trip writes a state: two buffers in turn, so that the last write is to `end`."""
-        other = torch.empty_like(start)
-        return [end if (trips - t) % 2 else other for t in range(trips)]
+    def known(self, states: list[Tensor], each: list[Tensor]) -> tuple[tuple, list[tuple[torch.Size, torch.dtype]]]:
+        """What a step of these operands is known by, and the shapes and dtypes of its results."""
+        key = _key([*states, *each])
+        if key not in self.kinds: self.kinds[key] = _kinds(self.body, [*states, *each])
+        return key, self.kinds[key]
 
     def run(self, key: tuple, trips: Iterator[tuple]) -> None:
         if not self.compile:
@@ -80,27 +81,34 @@ class Steps(nn.Module):
             return
         first = next(trips)
         if key not in self.runs: self.runs[key] = self.compiled(first)
-        step = self.runs[key]
-        for operands in chain((first,), trips): step(*operands)
+        run = self.runs[key]
+        packed, step = run.pack(first), run.step
+        for operands in chain((first,), trips): step(*operands, *packed)
 
-    def compiled(self, operands: tuple) -> Callable:
-        """The step for operands of these shapes. The compiler is called by itself: its guards would be looked at in every trip, and cost as
-        much as the step's own arithmetic; here the shapes are looked at once for all trips."""
-        fresh = fx.GraphModule(nn.Module(), self.step.graph)
-        own = len(set(self.runs.values())) < OWN
-        if own and segments.BACKEND == "inductor": return torch._inductor.compile(fresh, list(operands))
-        shared = next((run for run in self.runs.values() if getattr(run, "shared", False)), None)
-        if shared is not None: return shared
-        made = torch.compile(fresh, fullgraph=True, backend=segments.BACKEND, dynamic=not own)
-        run = lambda *xs: made(*xs)                                                                      # noqa: E731
-        run.shared = not own                                                                             # type: ignore[attr-defined]
-        return run
+    def compiled(self, operands: tuple[Tensor, ...]) -> Run:
+        """The step for operands of these shapes, of which a few have code of their own."""
+        own = [run for run in dict.fromkeys(self.runs.values()) if not run.shared]
+        if len(own) < OWN: return compiled(self.step, self.op[0], operands)
+        shared = next((run for run in self.runs.values() if run.shared), None)
+        return shared or Run(torch.compile(fresh(self.step), fullgraph=True, backend=segments.BACKEND, dynamic=True), shared=True)
+
+
+def _two_in_turn(start: Tensor, end: Tensor, trips: int) -> list[Tensor]:
+    """Where each trip writes a state: two buffers in turn, so that the last write is to `end`."""
+    other = torch.empty_like(start)
+    return [end if (trips - t) % 2 else other for t in range(trips)]
 
 
 def _key(operands: list[Tensor]) -> tuple:
     device = operands[0].device.type
     cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     return (device, cast, *((x.shape, x.stride(), x.dtype) for x in operands))
+
+
+def _kinds(body: fx.GraphModule, operands: list[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+    """The shapes and dtypes of the results; nothing is computed, and nothing counted by who listens."""
+    with _disable_current_modes(), FakeTensorMode() as fake:
+        return [(x.shape, x.dtype) for x in body(*(fake.from_tensor(x, static_shapes=True) for x in operands))]
 
 
 def _writing(body: fx.GraphModule, which: list[int]) -> fx.GraphModule:
@@ -122,7 +130,8 @@ def _writing(body: fx.GraphModule, which: list[int]) -> fx.GraphModule:
 @dataclass(frozen=True)
 class Halves:
     """The two halves of a joint graph, and what goes from one to the other. count: results of the loop; seeds: which of them bring a
-    gradient; kept: of what backward reads, the number of an operand (from −1 down) or of a result of `ahead`; found: operands that get one."""
+    gradient; kept: of what backward reads, the number of an operand (from −1 down) or of a result of `ahead`; found: operands that get
+    one."""
     ahead: Graph
     back: Graph
     count: int
@@ -183,7 +192,7 @@ class Scan(nn.Module):
 
 
 class Scanned(torch.autograd.Function):
-    """A recurrence and its gradient by the two halves. Works under retain_graph and autocast, and with several forwards before a backward."""
+    """A recurrence and its gradient by the two halves. Works under retain_graph and autocast, with several forwards before a backward."""
 
     @staticmethod
     def forward(ctx, form: Halves, ahead: nn.Module, back: nn.Module, *operands: Tensor):

@@ -1,13 +1,28 @@
 """What a recurrence computes of its input alone moves in front of it, over the whole sequence at once. A pass from graph to graph.
 
-Only products move, with what leads to them and the sums behind them: a product over all positions is one large matrix product instead
-of many small ones, and it need not wait for the states."""
+Only products move, with what leads to them: a product over all positions is one large matrix product instead of many small ones, and it
+need not wait for the states. What is done with them element by element costs a step nothing, and a pass over all positions much."""
 from __future__ import annotations
 
 from dataclasses import replace
 
 from plait.compiler.graph import Graph, Node, Value, live
-from plait.compiler.prims import Broadcast, Concat, Const, Contract, Gather, Loop, Map, Merge, Pad, Reduce, Region, Rename, Slice, Split, infer
+from plait.compiler.prims import (
+    Broadcast,
+    Concat,
+    Const,
+    Contract,
+    Gather,
+    Loop,
+    Map,
+    Merge,
+    Pad,
+    Reduce,
+    Rename,
+    Slice,
+    Split,
+    infer,
+)
 from plait.compiler.sizes import Sizes
 from plait.compiler.verify import verify
 
@@ -48,20 +63,19 @@ def _parted(n: Node, op: Loop, sizes: Sizes) -> list[Node]:
 
 
 def _moving(op: Loop) -> list[Node]:
-    """The products of slices and of what stays the same, what they are made from, and the maps over all of one that follow."""
+    """The products of slices with each other or with what stays the same, and what they are made from."""
     body, end = op.body, op.carried + op.sliced
     alone = {v for v in body.ins[op.carried:] if not v.has(op.axis.name)}                     # known before the first trip
     sliced = set(body.ins[op.carried:end])                                                   # different from trip to trip
     made: dict[Value, Node] = {}
-    behind: set[Value] = set()                                                                # products, and maps over them
+    products: list[Value] = []
     for n in body.nodes:
         if not isinstance(n.op, MOVABLE) or n.symbols & {op.index} or not all(v in alone for v in n.ins): continue
         alone.update(n.outs)
         made[n.outs[0]] = n
         if any(v in sliced for v in n.ins): sliced.update(n.outs)
-        follows = isinstance(n.op, Map) and any(v in behind and v.size == n.outs[0].size for v in n.ins)
-        if isinstance(n.op, Contract) and n.outs[0] in sliced or follows: behind.update(n.outs)
-    return [n for n in live(body.nodes, behind) if n.outs[0] in made]
+        if isinstance(n.op, Contract) and n.outs[0] in sliced: products += n.outs
+    return [n for n in live(body.nodes, products) if n.outs[0] in made]
 
 
 def _whole(n: Node, op: Loop, moving: list[Node], sizes: Sizes) -> tuple[list[Node], dict[Value, Value]]:
