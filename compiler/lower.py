@@ -96,6 +96,7 @@ class Lowering:
         self.fx, self.root = fx.Graph(), nn.Module()
         self.node: Node | None = None
         self.floats: set[Value] = set()                    # integers by kind that torch makes reals: a position over a number
+        self.filled: dict[Value, Node] = {}                # numbers, and what repeats something
         self.dims = Dims(self.sizes, self.call)
         self.env: dict[Value, object] = {v: self.placeholder(v.name, v.axes) for v in graph.ins}
         for s in extra:
@@ -132,6 +133,7 @@ class Lowering:
         return node
 
     def nodes(self, nodes: tuple[Node, ...]) -> None:
+        self.filled.update({n.outs[0]: n for n in nodes if isinstance(n.op, Const | Broadcast)})
         for n in nodes:
             self.node = n
             made = self.lowered(n, [self.env[v] for v in n.ins])
@@ -315,7 +317,7 @@ class Lowering:
         each = op.index is not None and op.index in free(op.body, replace(self.sizes, bound={}))
         count = self.sizes.integer(op.axis.size)
         if each and count is None: raise NotImplementedError(f"{op.axis} copies that differ, and no number of them")
-        if not loose and scannable(op, OPAQUE) and not any(map(self.apart, n.ins)): return self.scan(n)
+        if not loose and scannable(op, OPAQUE) and not any(map(self.apart, n.ins)): return self.scan(n, self.constants(n.ins))
         states = tuple(v.axes for v in op.body.ins[:op.carried])
 
         def at(t: int) -> Sizes:
@@ -331,13 +333,21 @@ class Lowering:
         ends = [self.tail(op, at(t), loose) for t in numbers]
         return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]), ends)
 
-    def scan(self, n: Node) -> Scan:
+    def constants(self, values: tuple[Value, ...]) -> dict[int, tuple[Node, ...]]:
+        """Of these values those that are one number throughout, by their places, with the nodes that make them."""
+        found = {}
+        for k, v in enumerate(values):
+            n = self.filled.get(v)
+            if n is not None and isinstance(n.op, Broadcast) and (c := self.filled.get(n.ins[0])) is not None: found[k] = (c, n)
+        return found
+
+    def scan(self, n: Node, constants: Mapping[int, tuple[Node, ...]]) -> Scan:
         """The module of a recurrence that needs no recording."""
         ins = operands(n)
         low = Unrecorded(self.sizes, self.kernels, self.compile)
 
         def prepare(wanted: tuple[bool, ...]) -> tuple[Halves, nn.Module, nn.Module]:
-            form = halves(n, wanted, self.sizes)
+            form = halves(n, wanted, constants, self.sizes)
             return form, low.module(form.ahead), low.module(form.back)
         return Scan(low.trips(replace(n, ins=ins), ()), prepare)
 

@@ -4,8 +4,8 @@ Forward and backward are the two halves of the loop's joint graph (`plait.compil
 weights get their gradients by one product at the end. Results go straight into their place in stacks made before."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
 import torch
@@ -140,12 +140,15 @@ class Halves:
     found: tuple[int, ...]
 
 
-def halves(n: Node, wanted: tuple[bool, ...], sizes: Sizes) -> Halves:
-    """wanted: which operands of the loop need a gradient. Raises NotImplementedError where something has no derivative."""
+def halves(n: Node, wanted: tuple[bool, ...], constants: Mapping[int, tuple[Node, ...]], sizes: Sizes) -> Halves:
+    """wanted: which operands of the loop need a gradient; constants: those that depend on nothing, and how they are made: again, not kept.
+    Raises NotImplementedError where something has no derivative."""
     op = n.op
     assert isinstance(op, Loop)
     ins = operands(n)
-    joint = derive(Graph(ins, (Node(op, ins, n.outs, n.at, n.name, span=n.span),), n.outs), sizes, wanted)
+    given = tuple(constants[k][-1].outs[0] if k in constants else v for k, v in enumerate(ins))
+    makes = dict.fromkeys(m for nodes in constants.values() for m in nodes)
+    joint = derive(Graph(ins, (*makes, replace(n, ins=given)), n.outs), sizes, wanted)
     graph = joint.graph
     own, outs, grads = graph.ins[:len(ins)], graph.outs[:joint.count], graph.outs[joint.count:]
     backward = live([m for m in graph.nodes if m.phase != "forward"], grads)

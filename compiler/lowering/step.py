@@ -86,21 +86,22 @@ def _cut(graph: fx.Graph, products: list[fx.Node]) -> Callable:
     for n in places: at[n] = outer.node_copy(n)
     packed = [outer.placeholder(f"packed_{k}") for k in range(len(products))]
     rest = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
-    late: dict[fx.Node, int] = {}                             # how many products stand before a node
-    for n in rest: late[n] = max((late.get(m, 0) + (m in products) for m in n.all_input_nodes), default=0)
-    for k in range(max(late.values(), default=0) + 1):
-        mine = [n for n in rest if late[n] == k]
+    at_least: dict[fx.Node, int] = {}                         # how many products stand before a node
+    for n in rest: at_least[n] = max((at_least.get(m, 0) + (m in products) for m in n.all_input_nodes), default=0)
+    number: dict[fx.Node, int] = {}                           # of its piece: the last in which it can stand
+    for n in reversed(rest): number[n] = at_least[n] if n in products or not n.users else min(number[u] for u in n.users)
+    for k in range(max(number.values(), default=0) + 1):
+        mine = [n for n in rest if number[n] == k]
         _piece([n for n in mine if n not in products], outer, at)
         for n in mine:
             if n in products: at[n] = outer.call_function(_product, (at[n.args[0]], packed[products.index(n)]))      # type: ignore[index]
     outer.output(())
-    outer.eliminate_dead_code()
     return fx.GraphModule(nn.Module(), outer).forward
 
 
 def _piece(nodes: list[fx.Node], outer: fx.Graph, at: dict[fx.Node, fx.Node]) -> None:
     """Emits nodes as one call of a compiled graph; those that only look or copy as they are."""
-    if all(n.target in segments.LIGHT or n.target == "copy_" for n in nodes):
+    if all(n.target in segments.VIEWS or n.target == "copy_" for n in nodes):
         for n in nodes: at[n] = outer.node_copy(n, lambda m: at[m])
         return
     members = set(nodes)
@@ -108,7 +109,7 @@ def _piece(nodes: list[fx.Node], outer: fx.Graph, at: dict[fx.Node, fx.Node]) ->
     made = [n for n in nodes if any(u not in members for u in n.users) and n.op == "call_function"]
     inner = fx.Graph()
     within = {m: inner.placeholder(m.name) for m in needed}
-    for n in nodes: within[n] = inner.node_copy(n, lambda m: within[m])
+    for n in nodes: within[n] = inner.node_copy(n, lambda m: within[m])                     # the writes, too, which nothing reads
     inner.output(tuple(within[n] for n in made))
     call = outer.call_function(_lazily(fx.GraphModule(nn.Module(), inner)), tuple(at[m] for m in needed))
     for k, n in enumerate(made): at[n] = outer.call_function(operator.getitem, (call, k))
