@@ -33,10 +33,12 @@ class Run:
 def compiled(step: fx.GraphModule, op: Loop, operands: tuple[Tensor, ...]) -> Run:
     """For operands of these shapes."""
     if segments.BACKEND != "inductor": return Run(torch.compile(fresh(step), fullgraph=True, backend=segments.BACKEND, dynamic=False))
-    places = [n for n in step.graph.nodes if n.op == "placeholder"]
     end = len(op.body.ins)
-    products = _packable(step.graph, set(places[op.carried + op.sliced:end])) if _packs(operands[:end]) else []
-    if products: return Run(_cut(step.graph, products), _packing(step.graph, products))
+    if _packs(operands[:end]):
+        graph = _from_places(step.graph)
+        fixed = [n for n in graph.nodes if n.op == "placeholder"][op.carried + op.sliced:end]
+        products = _packable(graph, set(fixed))
+        if products: return Run(_cut(graph, products), _packing(graph, products))
     return Run(torch._inductor.compile(fresh(step), list(operands)))
 
 
@@ -63,8 +65,7 @@ def _packing(graph: fx.Graph, products: list[fx.Node]) -> Callable[[tuple[Tensor
     made = fx.Graph()
     at: dict[fx.Node, fx.Node] = {}
     for n in graph.nodes:
-        if n.op == "call_method" or n.op == "output": continue                                   # writes
-        at[n] = made.node_copy(n, lambda m: at[m])
+        if n.op not in ("call_method", "output") and all(m in at for m in n.all_input_nodes): at[n] = made.node_copy(n, lambda m: at[m])
     made.output([at[n.args[1]] for n in products])                                                # type: ignore[index]
     made.eliminate_dead_code()
     factors = fx.GraphModule(nn.Module(), made)
@@ -92,11 +93,29 @@ def _cut(graph: fx.Graph, products: list[fx.Node]) -> Callable:
     for n in reversed(rest): number[n] = at_least[n] if n in products or not n.users else min(number[u] for u in n.users)
     for k in range(max(number.values(), default=0) + 1):
         mine = [n for n in rest if number[n] == k]
-        _piece([n for n in mine if n not in products], outer, at)
+        _piece([n for n in mine if n not in products and n.target != "view"], outer, at)
         for n in mine:
             if n in products: at[n] = outer.call_function(_product, (at[n.args[0]], packed[products.index(n)]))      # type: ignore[index]
+            elif n.target == "view": at[n] = outer.node_copy(n, lambda m: at[m])
     outer.output(())
     return fx.GraphModule(nn.Module(), outer).forward
+
+
+def _from_places(graph: fx.Graph) -> fx.Graph:
+    """What a product takes and the step writes to a place is read there: it need not be made twice."""
+    made = fx.Graph()
+    made.graph_copy(graph, {})
+    made.output(())
+    written = {n.args[1]: n for n in made.nodes if n.target == "copy_"}                            # it gives the place
+    for n in made.nodes:
+        x = n.args[0] if n.target is torch.mm else None
+        if not isinstance(x, fx.Node) or x.target is not torch.reshape or x.args[0] not in written: continue
+        columns = x.args[1][-1]                                                                    # type: ignore[index]
+        if not isinstance(columns, int): continue
+        if list(made.nodes).index(written[x.args[0]]) > list(made.nodes).index(n): n.prepend(written[x.args[0]])
+        with made.inserting_before(n): n.args = (made.call_method("view", (written[x.args[0]], -1, columns)), n.args[1])
+    made.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.target == "copy_")
+    return made
 
 
 def _piece(nodes: list[fx.Node], outer: fx.Graph, at: dict[fx.Node, fx.Node]) -> None:
@@ -111,6 +130,7 @@ def _piece(nodes: list[fx.Node], outer: fx.Graph, at: dict[fx.Node, fx.Node]) ->
     within = {m: inner.placeholder(m.name) for m in needed}
     for n in nodes: within[n] = inner.node_copy(n, lambda m: within[m])                     # the writes, too, which nothing reads
     inner.output(tuple(within[n] for n in made))
+    at.update({n: at[n.args[0]] for n in nodes if n.target == "copy_"})                                   # type: ignore[index]
     call = outer.call_function(_lazily(fx.GraphModule(nn.Module(), inner)), tuple(at[m] for m in needed))
     for k, n in enumerate(made): at[n] = outer.call_function(operator.getitem, (call, k))
 

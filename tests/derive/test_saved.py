@@ -28,7 +28,8 @@ CASES = [
     "positions(learned); linear(d); linear(d)",
     "linear(d); chunked(over = n, pieces = 3) { feed_forward(20) }", "parallel { one: { linear(d); tanh }; two: { linear(d) } }",
     "reversible(repeat = 3) { one: { layer_norm; attention(heads = 2) }; two: { layer_norm; feed_forward(20) } }",
-    "linear(d); tanh; rnn(d)", "tanh; lstm(d)", "linear(d); lstm(d); tanh; gru(d, direction = backward)", "repeat 2 { residual { gru(d) } }",
+    "linear(d); tanh; rnn(d)", "tanh; lstm(d)", "linear(d); lstm(d); tanh; gru(d, direction = backward)",
+    "repeat 2 { residual { gru(d) } }",
 ]
 BY_BODY = {"rnn": "body", "lstm": "body", "gru": "body"}         # a library's recurrence keeps what it likes
 
