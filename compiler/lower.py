@@ -335,7 +335,7 @@ class Lowering:
 
     def constants(self, values: tuple[Value, ...]) -> dict[int, tuple[Node, ...]]:
         """Of these values those that are one number throughout, by their places, with the nodes that make them."""
-        found = {}
+        found: dict[int, tuple[Node, ...]] = {}
         for k, v in enumerate(values):
             n = self.filled.get(v)
             if n is not None and isinstance(n.op, Broadcast) and (c := self.filled.get(n.ins[0])) is not None: found[k] = (c, n)
@@ -374,4 +374,6 @@ class Unrecorded(Lowering):
         op = n.op
         assert isinstance(op, Loop)
         states = tuple(v.axes for v in op.body.ins[:op.carried])
-        return Steps(op, self.module(op.body, states), self.compile)
+        body = self.module(op.body, states)
+        assert isinstance(body, fx.GraphModule)
+        return Steps(op, body, self.compile)

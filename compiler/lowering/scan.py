@@ -33,7 +33,7 @@ class Steps(nn.Module):
 
     def __init__(self, op: Loop, body: fx.GraphModule, compile: bool):
         super().__init__()
-        self.op, self.body, self.compile = (op,), body, compile
+        self.op, self.body, self.compiles = (op,), body, compile
         states, outs, c = op.body.ins[:op.carried], op.body.outs, op.carried
         self.before = {states.index(v): j for j, v in enumerate(outs) if j >= c and v in states}           # state → stack
         self.after = {k: j for k, v in enumerate(outs[:c]) if k not in self.before for j, w in enumerate(outs)
@@ -76,7 +76,7 @@ class Steps(nn.Module):
         return key, self.kinds[key]
 
     def run(self, key: tuple, trips: Iterator[tuple]) -> None:
-        if not self.compile:
+        if not self.compiles:
             for operands in trips: self.step(*operands)
             return
         first = next(trips)

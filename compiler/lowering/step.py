@@ -49,7 +49,7 @@ def fresh(module: fx.GraphModule) -> fx.GraphModule:
 def _packs(operands: tuple[Tensor, ...]) -> bool:
     """Has oneDNN a packed product for them?"""
     plain = all(x.dtype == torch.float32 for x in operands if x.is_floating_point()) and not torch.is_autocast_enabled("cpu")
-    return plain and operands[0].device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    return plain and operands[0].device.type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 def _packable(graph: fx.Graph, fixed: set[fx.Node]) -> list[fx.Node]:
@@ -95,7 +95,7 @@ def _cut(graph: fx.Graph, products: list[fx.Node]) -> Callable:
         mine = [n for n in rest if number[n] == k]
         _piece([n for n in mine if n not in products and n.target != "view"], outer, at)
         for n in mine:
-            if n in products: at[n] = outer.call_function(_product, (at[n.args[0]], packed[products.index(n)]))      # type: ignore[index]
+            if n in products: at[n] = outer.call_function(_product, (at[n.args[0]], packed[products.index(n)]))
             elif n.target == "view": at[n] = outer.node_copy(n, lambda m: at[m])
     outer.output(())
     return fx.GraphModule(nn.Module(), outer).forward

@@ -18,6 +18,7 @@ from plait.compiler.prims import (
     Merge,
     Pad,
     Reduce,
+    Region,
     Rename,
     Slice,
     Split,
@@ -37,7 +38,8 @@ def hoist(graph: Graph, sizes: Sizes) -> Graph:
 def hoisted(graph: Graph, sizes: Sizes) -> Graph:
     nodes: list[Node] = []
     for n in graph.nodes:
-        if n.body is not None and not getattr(n.op, "kernel", ""): n = replace(n, op=replace(n.op, body=hoisted(n.body, sizes)))
+        if isinstance(n.op, Loop) or isinstance(n.op, Region) and not n.op.kernel:
+            n = replace(n, op=replace(n.op, body=hoisted(n.op.body, sizes)))
         nodes += _parted(n, n.op, sizes) if isinstance(n.op, Loop) and n.op.axis.role == "sequence" else [n]
     return replace(graph, nodes=tuple(nodes))
 

@@ -22,15 +22,15 @@ def _joined(n: Node, makes: dict[Value, Node], sizes: Sizes) -> Node:
     """The sum as a concatenation, if its terms are parts of one axis that meet end to end."""
     terms = _terms(n, makes) if n.op == Map("add") else []
     if len(terms) < 2: return n
-    along = {t.op.axis for t in terms}                                                              # type: ignore[union-attr]
+    along = {str(t.op.axis) for t in terms}                                                         # type: ignore[union-attr]
     if len(along) > 1 or any(t.outs[0].names != n.outs[0].names for t in terms): return n
-    name, end = along.pop(), n.outs[0].axis(terms[0].op.axis).size                                  # type: ignore[union-attr]
+    name = along.pop()
     terms.sort(key=lambda t: t.op.before.sort_key())                                                # type: ignore[union-attr]
     at = 0
     for t in terms:
         if not sizes.same(t.op.before, at): return n                                                # type: ignore[union-attr]
         at = at + t.ins[0].axis(name).size
-    return replace(n, op=Concat(name), ins=tuple(t.ins[0] for t in terms)) if sizes.same(at, end) else n
+    return replace(n, op=Concat(name), ins=tuple(t.ins[0] for t in terms)) if sizes.same(at, n.outs[0].axis(name).size) else n
 
 
 def _terms(n: Node, makes: dict[Value, Node]) -> list[Node]:

@@ -14,7 +14,7 @@ from plait.compiler.derive import derive
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
 from plait.compiler.passes.hoist import hoist
-from plait.compiler.prims import Contract, Loop
+from plait.compiler.prims import Contract, Loop, Region
 
 CHAINS = ["rnn(8)", "lstm(8)", "gru(8, direction = both); linear(8)", "lstm(8, bias = false); rnn(8, direction = backward)",
           "repeat 2 { gru(8) }"]
@@ -74,5 +74,6 @@ def test_work_and_depth(kit, chain):
 
 def test_what_a_kernel_runs_stays(kit):
     p = kit.program("lstm(8); gru(8)")
-    claimed = claim(p.graph, Target())
+    claimed = claim(p.graph, Target("cuda"))
+    assert {n.op.kernel for n in claimed.nodes if isinstance(n.op, Region)} == {"lstm", "gru"}
     assert hoist(claimed, p.sizes) == claimed
