@@ -35,7 +35,7 @@ def choose(region: Region, target: Target, forced: Mapping[str, str]) -> str:
     if want == BODY: return ""
     here = [k for k in KERNELS if k.region == region.name]
     if want != "auto" and want not in {k.name for k in here}: raise KeyError(f"no kernel {want} for region {region.name}")
-    return next((k.name for k in here if want in ("auto", k.name) and k.available(region, target)), "")
+    return next((k.name for k in here if (want == k.name or want == "auto" and k.unasked(target)) and k.available(region, target)), "")
 
 
 def unclaimed(graph: Graph) -> Graph:

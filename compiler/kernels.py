@@ -24,12 +24,13 @@ class Target:
 class Kernel:
     """One way to run a region. `opaque`: the emission cannot be traced into a compiled graph (a library call with its own
     autograd, a Python loop): it runs between compiled pieces. `available` never looks at the value of a free dim; `needs` says the
-    same in words."""
+    same in words. `unasked`: does it run where nobody asks for it? Not where the body is faster."""
     name: str
     region: str
     available: Callable[[Region, Target], bool] = lambda region, target: True
     opaque: bool = False
     needs: str = "is there always"
+    unasked: Callable[[Target], bool] = lambda target: True
 
 
 def _without(*switches: str) -> Callable[[Region, Target], bool]:
@@ -46,6 +47,11 @@ def _one_table(region: Region, target: Target) -> bool:
     """An output layer of one matrix, and one bias at most."""
     x, _, _, *weights = region.body.ins
     return [len(w.axes) for w in weights] in ([2], [2, 1]) and x.has("d") and weights[0].has("d")
+
+
+def _but_on_cpu(target: Target) -> bool:
+    """There the own scan of the body is faster than the library (`make bench`, recurrent)."""
+    return (target.device, target.dtype) != ("cpu", "float32")
 
 
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
@@ -68,9 +74,9 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("conv1d", "convolution"),
     Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True,
            needs="looks back one chunk, with no dropout, wrap or look_ahead"),
-    Kernel("rnn", "rnn", _without("masked"), opaque=True, needs="takes no padding"),
+    Kernel("rnn", "rnn", _without("masked"), opaque=True, needs="takes no padding", unasked=_but_on_cpu),
     Kernel("lstm", "lstm", _without("masked"), opaque=True, needs="takes no padding"),
-    Kernel("gru", "gru", _without("masked"), opaque=True, needs="takes no padding"),
+    Kernel("gru", "gru", _without("masked"), opaque=True, needs="takes no padding", unasked=_but_on_cpu),
     Kernel("cross_entropy", "cross_entropy"),
     Kernel("linear_cross_entropy", "linear_cross_entropy", _one_table, opaque=True, needs="takes one matrix and one bias at most"),
 )

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from plait.compiler.axis import Axis, volume
+from plait.compiler.claim import unclaimed
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.kernels import KERNELS
 from plait.compiler.lowering import tensors
@@ -24,6 +25,7 @@ from plait.compiler.lowering.gathers import gathered, scattered
 from plait.compiler.lowering.inverse import Inverse, Part, kept_argmax, kept_order, last_pieces, parts
 from plait.compiler.lowering.loops import Ending, Trips
 from plait.compiler.lowering.products import product
+from plait.compiler.lowering.scan import Halves, Scan, Steps, halves, operands, scannable
 from plait.compiler.lowering.segments import segmented
 from plait.compiler.lowering.tail import tail
 from plait.compiler.prims import (
@@ -78,21 +80,23 @@ class Lowering:
     # -- graphs --------------------------------------------------------------------------------------------------------------
     def module(self, graph: Graph, wanted: tuple[tuple[Axis, ...], ...] = (), extra: tuple[sp.Symbol, ...] = ()) -> nn.Module:
         """A module of a closed graph. wanted: layouts for the first outputs; extra: dims handed over as further operands."""
-        low = Lowering(self.sizes, self.kernels, self.compile, self.inverted)
+        low = type(self)(self.sizes, self.kernels, self.compile, self.inverted)
         low.start(graph, extra)
         low.nodes(graph.nodes)
         outs = [low.align(low.env[v], v.axes, w) for v, w in zip(graph.outs, wanted)] + [low.env[v] for v in graph.outs[len(wanted):]]
         low.fx.output(tuple(map(low.whole, outs)))
         made = fx.GraphModule(low.root, low.fx)
         made.graph.eliminate_dead_code()
-        if not self.compile: return made
-        loose = free(graph, self.sizes)
-        return segmented(made, frozenset(s.name for s in loose))
+        return self.finished(made, graph)
+
+    def finished(self, module: fx.GraphModule, graph: Graph) -> nn.Module:
+        return segmented(module, frozenset(s.name for s in free(graph, self.sizes))) if self.compile else module
 
     def start(self, graph: Graph, extra: tuple[sp.Symbol, ...]) -> None:
         self.fx, self.root = fx.Graph(), nn.Module()
         self.node: Node | None = None
         self.floats: set[Value] = set()                    # integers by kind that torch makes reals: a position over a number
+        self.filled: dict[Value, Node] = {}                # numbers, and what repeats something
         self.dims = Dims(self.sizes, self.call)
         self.env: dict[Value, object] = {v: self.placeholder(v.name, v.axes) for v in graph.ins}
         for s in extra:
@@ -129,6 +133,7 @@ class Lowering:
         return node
 
     def nodes(self, nodes: tuple[Node, ...]) -> None:
+        self.filled.update({n.outs[0]: n for n in nodes if isinstance(n.op, Const | Broadcast)})
         for n in nodes:
             self.node = n
             made = self.lowered(n, [self.env[v] for v in n.ins])
@@ -314,6 +319,7 @@ class Lowering:
         each = op.index is not None and op.index in free(op.body, replace(self.sizes, bound={}))
         count = self.sizes.integer(op.axis.size)
         if each and count is None: raise NotImplementedError(f"{op.axis} copies that differ, and no number of them")
+        if not loose and scannable(op, OPAQUE) and not any(map(self.apart, n.ins)): return self.scan(n, self.constants(n.ins))
         states = tuple(v.axes for v in op.body.ins[:op.carried])
 
         def at(t: int) -> Sizes:
@@ -329,6 +335,24 @@ class Lowering:
         ends = [self.tail(op, at(t), loose) for t in numbers]
         return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]), ends)
 
+    def constants(self, values: tuple[Value, ...]) -> dict[int, tuple[Node, ...]]:
+        """Of these values those that are one number throughout, by their places, with the nodes that make them."""
+        found: dict[int, tuple[Node, ...]] = {}
+        for k, v in enumerate(values):
+            n = self.filled.get(v)
+            if n is not None and isinstance(n.op, Broadcast) and (c := self.filled.get(n.ins[0])) is not None: found[k] = (c, n)
+        return found
+
+    def scan(self, n: Node, constants: Mapping[int, tuple[Node, ...]]) -> Scan:
+        """The module of a recurrence that needs no recording."""
+        ins = operands(n)
+        low = Unrecorded(self.sizes, self.kernels, self.compile)
+
+        def prepare(wanted: tuple[bool, ...]) -> tuple[Halves, nn.Module, nn.Module]:
+            form = halves(n, wanted, constants, self.sizes)
+            return form, low.module(form.ahead), low.module(form.back)
+        return Scan(low.trips(replace(n, ins=ins), ()), prepare)
+
     def tail(self, op: Loop, sizes: Sizes, loose: tuple[sp.Symbol, ...]) -> Ending | None:
         """How a recomputed body is recomputed, where not all of it is."""
         if op.keep != "recompute" or op.carried or any(map(nested, op.body.ins)): return None
@@ -336,3 +360,22 @@ class Lowering:
         if found is None: return None
         low = Lowering(sizes, self.kernels, self.compile, self.inverted)
         return Ending(low.module(found.before, (), loose), low.module(found.pull, (), loose), found.reads, found.found, len(loose))
+
+
+class Unrecorded(Lowering):
+    """A half of a scan: autograd sees the whole, not what is inside. Only its steps are compiled: what stands around them are a few large
+    products."""
+
+    def module(self, graph: Graph, wanted: tuple[tuple[Axis, ...], ...] = (), extra: tuple[sp.Symbol, ...] = ()) -> nn.Module:
+        return super().module(unclaimed(graph), wanted, extra)
+
+    def finished(self, module: fx.GraphModule, graph: Graph) -> nn.Module:
+        return module
+
+    def trips(self, n: Node, loose: tuple[sp.Symbol, ...]) -> nn.Module:
+        op = n.op
+        assert isinstance(op, Loop)
+        states = tuple(v.axes for v in op.body.ins[:op.carried])
+        body = self.module(op.body, states)
+        assert isinstance(body, fx.GraphModule)
+        return Steps(op, body, self.compile)

@@ -8,6 +8,7 @@ from plait.compiler.claim import BODY, claim
 from plait.compiler.graph import Graph
 from plait.compiler.kernels import KERNELS, Target
 from plait.compiler.passes.common import common
+from plait.compiler.passes.hoist import hoist
 from plait.compiler.passes.recompute import ONCE
 from plait.compiler.prims import Loop, Region
 from plait.compiler.sizes import Sizes
@@ -28,7 +29,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """graph: with every claim made, after the passes."""
+    """claimed: with every claim made, which costs are derived from; graph: as it runs, with what a recurrence computes of its input in
+    front of it."""
+    claimed: Graph
     graph: Graph
     decisions: tuple[Decision, ...]
 
@@ -43,8 +46,8 @@ class Plan:
 def plan(graph: Graph, sizes: Sizes, target: Target = Target(), forced: Mapping[str, str] | None = None) -> Plan:     # noqa: B008 (frozen)
     """From a graph as expanded (or, for evaluation, as `passes.evaluation` leaves it) to the one that is lowered."""
     graph = common(graph, sizes)
-    graph = claim(graph, target, forced)
-    return Plan(graph, tuple(decisions(graph, target, forced or {})))
+    claimed = claim(graph, target, forced)
+    return Plan(claimed, hoist(claimed, sizes), tuple(decisions(claimed, target, forced or {})))
 
 
 def decisions(graph: Graph, target: Target, forced: Mapping[str, str]) -> Iterator[Decision]:
@@ -66,7 +69,7 @@ def _why(op: Region, target: Target, forced: Mapping[str, str]) -> str:
     before = []
     for k in (k for k in KERNELS if k.region == op.name):
         if k.name == op.kernel: break
-        before.append(f"{k.name} {k.needs}")
+        before.append(f"{k.name} {k.needs if not k.available(op, target) else 'is slower here'}")
     return "; ".join(before)
 
 

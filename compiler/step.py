@@ -13,7 +13,7 @@ from plait.compiler.costs.training import by_phase, depth
 from plait.compiler.derive import Joint, derive
 from plait.compiler.graph import Graph, Node
 from plait.compiler.kernels import Target
-from plait.compiler.plan import plan
+from plait.compiler.plan import Plan, plan
 from plait.compiler.program import Program
 
 
@@ -29,13 +29,25 @@ class Step:
         return self.make()
 
     @cached_property
+    def plan(self) -> Plan:
+        return plan(self.program.loss or self.program.graph, self.program.sizes, self.target, self.forced)
+
+    @property
     def claimed(self) -> Graph:
-        return plan(self.program.loss or self.program.graph, self.program.sizes, self.target, self.forced).graph
+        return self.plan.claimed
 
     @cached_property
     def joint(self) -> Joint:
+        return self._derived(self.claimed)
+
+    @cached_property
+    def running(self) -> Joint:
+        """The same with the products of a recurrence's input in front of it, as they run: what they make lies there meanwhile."""
+        return self.joint if self.plan.graph == self.claimed else self._derived(self.plan.graph)
+
+    def _derived(self, graph: Graph) -> Joint:
         of = (0,) if self.program.loss is not None else None         # the mean loss; not the sums beside it
-        return derive(self.claimed, self.program.sizes, of=of)
+        return derive(graph, self.program.sizes, of=of)
 
     @cached_property
     def work(self) -> dict[str, dict[str, sp.Expr]]:
@@ -52,7 +64,7 @@ class Step:
     def peak(self) -> sp.Expr:
         """Bytes: activations and gradients at their most, with the parameters and what Adam remembers of them."""
         weights = sp.Add(*(v.size for v in self.joint.graph.ins if v.kind == "param")) * memory.WIDTHS[self.target.dtype]
-        return sp.expand(3 * weights) + memory.peak(self.joint, self.target)
+        return sp.expand(3 * weights) + memory.peak(self.running, self.target)
 
     def saved(self, wanted: Callable[[Node], bool] = lambda n: True) -> sp.Expr:
         """Bytes kept from forward for backward, of what wanted nodes make."""

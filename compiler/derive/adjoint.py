@@ -8,7 +8,7 @@ from typing import assert_never
 
 import sympy as sp
 
-from plait.compiler.axis import Axis
+from plait.compiler.axis import Axis, without
 from plait.compiler.derive.scope import Scope
 from plait.compiler.graph import Node, Value
 from plait.compiler.prims import (
@@ -122,5 +122,7 @@ def gathered(b: Scope, along: Axis, x: Value, index: Value, g: Value) -> Value:
     """The gradient of a gather: a scatter; of the element at a fixed place a padding, which sums nothing."""
     if index not in b.numbers: return b.emit(Scatter(along, tuple(a for a in index.names if x.has(a) and a != along.name)), g, index)
     at = b.numbers[index]
-    one = b.broadcast(g, along.resized(1), *g.axes)
+    names = {a.name for a in g.axes}
+    kept = [a for a in x.axes if a.name in names or a == along]                  # in the order in which x lies
+    one = b.broadcast(g, *(along.resized(1) if a == along else a for a in kept), *without(g.axes, [a.name for a in kept]))
     return b.pad(one, along.name, at, along.size - 1 - at)

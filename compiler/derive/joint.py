@@ -47,16 +47,17 @@ class Joint:
         return Graph(self.graph.ins[:len(self.graph.ins) - len(self.seeds)], live(self.graph.nodes, outs), outs)
 
 
-def derive(graph: Graph, sizes: Sizes, inputs: bool = True, of: Sequence[int] | None = None) -> Joint:
-    """The joint graph of a claimed graph. inputs: do its real inputs need a gradient, as its parameters do? of: the numbers of the outputs
-    that bring one (default: all that depend on what needs one).
+def derive(graph: Graph, sizes: Sizes, inputs: bool | Sequence[bool] = True, of: Sequence[int] | None = None) -> Joint:
+    """The joint graph of a claimed graph. inputs: do its real inputs need a gradient, as its parameters do? Or, of all inputs, which. of:
+    the numbers of the outputs that bring one (default: all that depend on what needs one).
 
     Raises NotImplementedError for a function that has no derivative in the alphabet."""
     plain = inline(graph, RULES.__contains__)
     b = Scope(sizes)
     ins = tuple(b.input(v.axes, v.kind, v.name) for v in graph.ins)
     env = dict(zip(graph.ins, ins))
-    wanted = [v for v in ins if v.kind == "param" or v.kind == "real" and inputs]
+    asked = [v.kind == "param" or v.kind == "real" and inputs for v in ins] if isinstance(inputs, bool) else inputs
+    wanted = [v for v, w in zip(ins, asked) if w]
     active = set(wanted)
     tape = record(b, plain.graph.nodes, env, active)
     outs = tuple(env[v] for v in plain.graph.outs)

@@ -5,10 +5,11 @@ kept: in inner (save), in back (recompute), or in back from the results of a tri
 forward loop must hand out, a stack with an entry a trip."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait.compiler.derive.adjoint import Gradients
+from plait.compiler.derive.gathering import Earlier, Gathering, Total
 from plait.compiler.derive.inline import chosen
 from plait.compiler.derive.reversible import undo
 from plait.compiler.derive.scope import Scope
@@ -21,7 +22,8 @@ from plait.compiler.prims import Loop
 class Reversal:
     """A loop and its reversed one, in the making. hot: which operands need a gradient; lit: which outputs have one.
     Of the reversed body: `states` come in as gradients of the hot carried states, then sums for the hot fixed operands, then (invert) the
-    states themselves; `stacks` are gradients of the stacked outputs that are lit. grads: formal → its gradient there."""
+    states themselves; `stacks` are gradients of the stacked outputs that are lit. grads: formal → its gradient there. at_end: fixed
+    operands whose gradient is summed up behind the reversed loop; earlier: states that are read there only → the stack of those after."""
     op: Loop
     inner: Scope
     back: Scope
@@ -35,6 +37,9 @@ class Reversal:
     before: list[Value] = field(default_factory=list)
     again: dict[Value, Value] = field(default_factory=dict)
     grads: dict[Value, Value] = field(default_factory=dict)
+    gathering: Gathering | None = None
+    at_end: dict[int, Total] = field(default_factory=dict)
+    earlier: dict[Value, int] = field(default_factory=dict)
 
     def which(self, role: str) -> list[int]:
         c, s = self.op.carried, self.op.sliced
@@ -52,8 +57,9 @@ def looped(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool]) -> t
     assert isinstance(n.op, Loop)
     r = opened(b, n.op, need)
     trip_back(r)
+    if n.op.axis.role == "sequence" and n.op.keep == "save": gather(r)
     c, outs = n.op.carried, [r.env[v] for v in n.op.body.outs]
-    outside = set(r.formals[c:]) | set(outs[c:])
+    outside = set(r.formals[c:]) | set(outs[c:]) | set(r.earlier)
     kept = [v for v in r.back.captured if v not in outside]                # a state before its trip, or made inside
     results = (*outs, *kept)
     loop = replace(n.op, body=Graph(r.formals, live(r.inner.nodes, results), results), keep="save")        # the rest is written out
@@ -61,8 +67,10 @@ def looped(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool]) -> t
     b.starts.update({stack: ins[r.formals.index(v)] for v, stack in zip(kept, made[len(outs):]) if v in r.formals})
     place = dict(zip((*outs[c:], *kept), made[c:])) | dict(zip(r.formals[c:], ins[c:]))
 
+    before = {v: Earlier(ins[r.formals.index(v)], made[j], n.op.axis, n.op.reverse) for v, j in r.earlier.items()}
+
     def pull(scope: Scope, gs: Sequence[Value | None]) -> Gradients:
-        return reversed_loop(r, scope, gs, place, made[:c])[0]
+        return reversed_loop(r, scope, gs, place, made[:c], before=before)[0]
     return made[:len(outs)], pull
 
 
@@ -131,30 +139,54 @@ def inverted(r: Reversal, choices: dict[Value, Value]) -> None:
     r.grads = {f: grads[v] for v, f in zip(body.ins, r.formals) if v in grads}
 
 
+def gather(r: Reversal) -> None:
+    """Sum up behind the reversed loop what can be; find the states before a trip that only this reads, and that stand in a stack of the
+    states after the trips anyway."""
+    op, fixed = r.op, set(r.formals[r.op.carried + r.op.sliced:])
+    r.gathering = Gathering(op.axis, r.back, {here for v, here in r.back.captured.items() if v not in fixed})
+    for k in r.which("fixed"):
+        total = r.gathering.total(r.gradient(k))
+        if total is not None: r.at_end[k] = total
+    inside = {*(r.grads[r.formals[k]] for k in range(len(r.formals)) if r.formals[k] in r.grads and k not in r.at_end), *r.gathering.handed}
+    inside |= {v for n in live(r.back.nodes, inside) for v in n.ins}
+    for k, v in enumerate(r.formals[:op.carried]):
+        stacks = [j for j, w in enumerate(op.body.outs) if j >= op.carried and w == op.body.outs[k] and w.names == v.names]
+        if stacks and v in r.back.captured and r.back.captured[v] not in inside: r.earlier[v] = stacks[0]
+
+
 def reversed_loop(r: Reversal, b: Scope, gs: Sequence[Value | None], place: dict[Value, Value], last: Sequence[Value],
-                  values: bool = False) -> tuple[Gradients, tuple[Value, ...]]:
-    """Emit the reversed loop in b. gs: gradients of the loop's results; place: what a value of the body is outside of it; last: the states
-    after the last trip. values: the forward loop was never run, and the reversed one gives its stacked results too.
+                  values: bool = False, before: Mapping[Value, Earlier] | None = None) -> tuple[Gradients, tuple[Value, ...]]:
+    """Emit the reversed loop in b. gs: gradients of the loop's results; place, before: what a value of the body is outside of it; last: the
+    states after the last trip. values: the forward loop was never run, and the reversed one gives its stacked results too.
     The gradients of the loop's operands; these results."""
     op, back, c = r.op, r.back, r.op.carried
     carried, sliced, fixed = map(r.which, ("carried", "sliced", "fixed"))
-    sums = r.states[len(carried):]
-    after = [r.gradient(k) for k in carried] + [back.add(t, r.gradient(k)) for k, t in zip(fixed, sums)] + [back.use(v) for v in r.before]
     stacked = [r.gradient(k) for k in sliced]
+    at_end = r.at_end
+    sums = {k: t for k, t in zip(fixed, r.states[len(carried):]) if k not in at_end}
+    after = [r.gradient(k) for k in carried] + [back.add(t, r.gradient(k)) for k, t in sums.items()] + [back.use(v) for v in r.before]
     extra = [back.use(r.again[v]) for v in op.body.outs[c:]] if values else []
+    further = [v for v in r.gathering.handed if v not in stacked] if r.gathering else []
+    results = (*after, *stacked, *extra, *further)
+    nodes = live(back.nodes, results)
+    read = {v for n in nodes for v in n.ins} | set(results)
     still = set(r.formals[c + op.sliced:])
-    moving, resting = [v for v in back.captured if v not in still], [v for v in back.captured if v in still]
+    captured = [v for v, here in back.captured.items() if here in read]                          # the others are read at the end only
+    moving, resting = [v for v in captured if v not in still], [v for v in captured if v in still]
 
     def known(g: Value | None, axes) -> Value: return b.zeros(axes) if g is None else g
-    starts = [known(gs[k], op.body.ins[k].axes) for k in carried] + [b.zeros(t.axes) for t in sums] + list(last[:len(r.streams)])
+    starts = [known(gs[k], op.body.ins[k].axes) for k in carried] + [b.zeros(t.axes) for t in sums.values()] + list(last[:len(r.streams)])
     coming = [known(gs[k], (op.axis, *op.body.outs[k].axes)) for k in given(r)]
-    formals = (*r.states, *r.streams, *r.stacks, *(back.captured[v] for v in (*moving, *resting)))
-    results = (*after, *stacked, *extra)
-    loop = Loop(Graph(formals, live(back.nodes, results), results), op.axis, len(after), len(coming) + len(moving), "save", op.index,
-                not op.reverse)
+    formals = (*r.states[:len(carried)], *sums.values(), *r.streams, *r.stacks, *(back.captured[v] for v in (*moving, *resting)))
+    loop = Loop(Graph(formals, nodes, results), op.axis, len(after), len(coming) + len(moving), "save", op.index, not op.reverse)
     made = b.emit(loop, *starts, *coming, *(place[v] for v in (*moving, *resting)))
-    found = dict(zip((*carried, *fixed), made)) | dict(zip(sliced, made[len(after):]))
-    return [found.get(k) for k in range(len(r.formals))], made[len(after) + len(stacked):]
+    found = dict(zip((*carried, *sums), made)) | dict(zip(sliced, made[len(after):]))
+    behind = len(after) + len(stacked) + len(extra)
+    held: Mapping[Value, Value | Earlier] = {**place, **(before or {})}
+    whole: dict[Value, Value | Earlier] = {here: held[v] for v, here in back.captured.items()} | dict(zip(r.stacks, coming))
+    whole |= dict(zip((*stacked, *further), (*made[len(after):len(after) + len(stacked)], *made[behind:])))
+    found |= {k: total(b, whole) for k, total in at_end.items()}
+    return [found.get(k) for k in range(len(r.formals))], made[len(after) + len(stacked):behind]
 
 
 def at_once(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool], gs: Sequence[Value | None]

@@ -168,7 +168,7 @@ def of_compiled(s: Subject) -> Iterator[Finding]:
     for _ in range(2): measure.step(module, s.given, s.loss)
     derived, kept = s.bytes(s.step.saved()), sum(measure.saved(module, s.given, s.loss).values())
     yield Finding("saved bytes, compiled", "shown", derived, kept, None, f"{kept / derived:.2f} times the derived" if derived else "")
-    high = s.bytes(memory.peak(s.step.joint, s.step.target, slack=True))
+    high = s.bytes(memory.peak(s.step.running, s.step.target, slack=True))
     for p in (*module.parameters(), *s.given): p.grad = None
     found = measure.peak(lambda: measure.step(module, s.given, s.loss))
     yield Finding("peak bytes, compiled", "within", kept, found, kept <= found <= high, f"what it saves ≤ measured ≤ {high:,}, unfused")
@@ -177,7 +177,7 @@ def of_compiled(s: Subject) -> Iterator[Finding]:
 
 
 def of_peak(s: Subject) -> Iterator[Finding]:
-    joint, target = s.step.joint, s.step.target
+    joint, target = s.step.running, s.step.target
     low, high = s.bytes(memory.peak(joint, target)), s.bytes(memory.peak(joint, target, slack=True))
     least = low - s.bytes(slack(s.step.claimed).less) - 4 * len(joint.seeds)         # a sum has one number as its gradient
     for _ in range(2): measure.step(s.module, s.given, s.loss)

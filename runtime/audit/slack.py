@@ -42,10 +42,6 @@ def _look(g: Graph, given: set[Value], loops: tuple[Loop, ...], body: bool, out:
         elif isinstance(n.op, Loop):
             inside = {i for v, i in zip(n.ins, n.op.body.ins) if v in given}
             _look(n.op.body, inside, (*loops, n.op), body, out)
-            if n.op.axis.role == "sequence":
-                steps = times(sp.Add(*(REAL * v.size for v in n.outs if v.has(n.op.axis.name)), *(REAL * m.outs[0].size * n.op.axis.size
-                              for m in n.op.body.nodes if m.outs[0].kind == "real")))
-                out.add("a recurrence that runs its body drops its steps one by one", steps, steps)
             small = [v for v in n.ins if v.kind in ("index", "mask") and v.axes]
             if n.op.keep == "recompute" and small:
                 every = times(sp.Add(*(INDEX * v.size for v in small)))
