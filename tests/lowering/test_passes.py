@@ -24,7 +24,7 @@ BLOCKS = ["residual { attention(heads = 2, causal = true) }; residual { feed_for
           "repeat 2 { residual(dropout = 0.5) { attention(heads = 2, dropout = 0.2) }; residual { linear(8); layer_norm; linear(8) } }",
           "repeat 2 as i { residual { conv(8, kernel = 3, dilation = 2^i) }; residual { linear(8); relu; linear(8) } }",
           "repeat 2 { residual { lsh_attention(heads = 2, chunk = 2, rounds = 2) }; residual { lstm(8) } }",
-          "layer_norm; rnn(8); linear(8); relu; linear(8)"]
+          "layer_norm; lstm(8); linear(16); relu; linear(8)"]
 LOSS = dict(loss="cross_entropy(y, next(x))", kind="tokens[n] of V", out="[n, V]", V=11)
 
 

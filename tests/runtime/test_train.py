@@ -124,6 +124,7 @@ def test_epochs_of_data_without_end(tmp_path):
 
 
 def test_training_leaves_the_surroundings_as_they_were(corpus):
+    handler = signal.getsignal(signal.SIGINT)
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -131,7 +132,7 @@ def test_training_leaves_the_surroundings_as_they_were(corpus):
     Study(corpus).train("run", _kept(module))
     assert torch.equal(torch.rand(1), expected)
     assert not torch.are_deterministic_algorithms_enabled()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def _kept(module):
