@@ -43,11 +43,15 @@ class Trips(nn.Module):
         self.warm_state, self.apart = warm_state, apart
 
     def run(self, trip: int, *operands):
-        body = self.bodies[trip if len(self.bodies) > 1 else 0]
-        if not (self.recompute and torch.is_grad_enabled()): return body(*operands)
+        if not (self.recompute and torch.is_grad_enabled()): return self.body(trip)(*operands)
         flat, tree = tree_flatten(operands)
+        return Recomputed.apply(self.body(trip), self.end(trip), tree, *flat)
+
+    def body(self, trip: int) -> nn.Module: return self.bodies[trip if len(self.bodies) > 1 else 0]
+
+    def end(self, trip: int) -> Ending | None:
         end = self.ends[trip if len(self.bodies) > 1 else 0] if len(self.ends) else None
-        return Recomputed.apply(body, end if isinstance(end, Ending) else None, tree, *flat)
+        return end if isinstance(end, Ending) else None
 
     def forward(self, trips: int, *operands):
         c, s = self.carried, self.sliced
@@ -57,6 +61,10 @@ class Trips(nn.Module):
         if ahead is not None and ahead.op is self.op and torch.is_grad_enabled():
             flat, tree = tree_flatten(operands)
             return (Ahead.apply(self, trips, ahead, tree, *flat),)
+        if self.recompute and not c and trips > 1 and torch.is_grad_enabled() and not any(self.apart) and not self.reverse \
+                and all(isinstance(x, Tensor) for x in operands[:s]):
+            flat, tree = tree_flatten(operands)
+            return Pieces.apply(self, trips, tree, *flat)
         if self.warm_state and torch.is_grad_enabled(): state = tuple(map(_wanting, state))
         for t in reversed(range(trips)) if self.reverse else range(trips):
             outs = self.run(t, *state, *(x[t] for x in slices), *fixed)
@@ -158,14 +166,19 @@ class Recomputed(torch.autograd.Function):
         saved = iter(ctx.saved_tensors)
         wanted = ctx.needs_input_grad[3:]
         operands = [next(saved).detach().requires_grad_(w) if x is None else x for x, w in zip(ctx.numbers, wanted)]
-        if ctx.end is not None and all(g is not None for g in grads):
-            return None, None, None, *Recomputed.but_for_the_end(ctx.end, operands, wanted, grads, ctx.autocast)
-        with torch.enable_grad(), torch.autocast(**ctx.autocast): outs = ctx.body(*tree_unflatten(operands, ctx.tree))
+        return None, None, None, *Recomputed.again(ctx.body, ctx.end, ctx.tree, operands, wanted, grads, ctx.autocast)
+
+    @staticmethod
+    def again(body, end: Ending | None, tree, operands: list, wanted, grads, cast: dict) -> list[Tensor | None]:
+        """The gradients of the (flat) operands, leaves, from those of the body's results."""
+        if end is not None and all(g is not None for g in grads):
+            return Recomputed.but_for_the_end(end, operands, wanted, grads, cast)
+        with torch.enable_grad(), torch.autocast(**cast): outs = body(*tree_unflatten(operands, tree))
         reached = [(get_gradient_edge(x), g.to(x.dtype)) for x, g in zip(outs, grads) if x.requires_grad and g is not None]
         del outs                                                       # the way back does not need what it starts from
         leaves = [x for x, w in zip(operands, wanted) if w]
         found = iter(torch.autograd.grad([x for x, _ in reached], leaves, [g for _, g in reached], allow_unused=True))
-        return None, None, None, *(next(found) if w else None for w in wanted)
+        return [next(found) if w else None for w in wanted]
 
     @staticmethod
     def but_for_the_end(end: Ending, operands, wanted, grads, cast: dict) -> list[Tensor | None]:
@@ -189,6 +202,50 @@ class Recomputed(torch.autograd.Function):
             for k, g in zip(leaves, back):
                 if g is not None: out[k] = g if out[k] is None else out[k] + g                           # type: ignore[operator]
         return out
+
+
+class Pieces(torch.autograd.Function):
+    """All pieces of a loop that is recomputed. Results, and gradients of what is cut, are written where they belong, piece by piece;
+    the gradients of what all pieces read add up in place."""
+
+    @staticmethod
+    def forward(ctx, loop: Trips, trips: int, tree, *flat):
+        ctx.loop, ctx.trips, ctx.tree, ctx.autocast = loop, trips, tree, autocast(flat)
+        operands, outs = tree_unflatten(list(flat), tree), []
+        with torch.autocast(**ctx.autocast):
+            for t in range(trips):
+                made = loop.body(t)(*(x[t] for x in operands[:loop.sliced]), *operands[loop.sliced:])
+                if not outs: outs = [x.new_empty(trips, *x.shape) for x in made]
+                for out, x in zip(outs, made): out[t] = x
+        ctx.mark_non_differentiable(*(x for x in outs if not x.is_floating_point()))
+        ctx.numbers = [None if isinstance(x, Tensor) else x for x in flat]
+        ctx.save_for_backward(*(x for x in flat if isinstance(x, Tensor)))
+        return tuple(outs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        saved, loop = iter(ctx.saved_tensors), ctx.loop
+        wanted = ctx.needs_input_grad[3:]
+        operands = [next(saved).detach() if x is None else x for x in ctx.numbers]
+        out: list[Tensor | None] = [None] * len(operands)
+        for t in range(ctx.trips):
+            cut = [x[t] if k < loop.sliced else x for k, x in enumerate(operands)]
+            cut = [x.detach().requires_grad_(w) if isinstance(x, Tensor) else x for x, w in zip(cut, wanted)]
+            given = [None if g is None else g[t] for g in grads]
+            found = Recomputed.again(loop.body(t), loop.end(t), ctx.tree, cut, wanted, given, ctx.autocast)
+            shared = [g.data_ptr() for g in (*found, *given) if g is not None]
+            for k, g in enumerate(found):
+                if g is None: continue
+                before = out[k]
+                if k < loop.sliced:
+                    # bodies that differ may leave a piece without a gradient
+                    if before is None: before = out[k] = (torch.zeros_like if len(loop.bodies) > 1 else torch.empty_like)(operands[k])
+                    before[t] = g
+                elif before is not None: before.add_(g)
+                else: out[k] = g if shared.count(g.data_ptr()) == 1 else g.clone()     # nobody else's, before something is added to it
+            del found, given, cut
+        return None, None, None, *out
 
 
 def autocast(operands) -> dict:
