@@ -43,6 +43,9 @@ def _one_chunk_back(region: Region, target: Target) -> bool:
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
 SLAB = 64                                                     # chunks that LSH attention has at hand at once on a CPU: likewise
 
+HASHES = 2**20                                                # numbers of the products with its rotations that it has at hand, likewise
+HASHED = 64                                                   # positions of these at least, which are a product of their own
+
 
 def band(window) -> sp.Expr:
     """Queries a block of banded attention: the next power of two of the window, from 32 to 256, so that half of the products count."""
