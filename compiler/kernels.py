@@ -48,8 +48,12 @@ HASHED = 64                                                   # positions of the
 
 
 def band(window) -> sp.Expr:
-    """Queries a block of banded attention: the next power of two of the window, from 32 to 256, so that half of the products count."""
-    return sp.Max(32, sp.Min(256, 2 ** ceil_log2(window)))
+    """Queries a block of banded attention: the next power of two of the window, from 32 to 64: with smaller blocks more of the products
+    count, larger ones are faster."""
+    return sp.Max(32, sp.Min(64, 2 ** ceil_log2(window)))
+
+
+BAND_SLAB = 32                                                # blocks that banded attention has at hand at once
 
 
 # In order of preference: the first that is available claims the region; else its body runs.
@@ -59,7 +63,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("rms_norm", "rms_norm"),
     Kernel("scaled_dot_product_attention", "attention", _without("dropout")),
     Kernel("rowwise_attention", "attention", opaque=True),
-    Kernel("banded_attention", "windowed_attention", _without("dropout")),
+    Kernel("banded_attention", "windowed_attention", _without("dropout"), opaque=True),
     Kernel("conv1d", "convolution"),
     Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True),
     Kernel("rnn", "rnn", _without("masked"), opaque=True),

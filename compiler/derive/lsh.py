@@ -14,6 +14,7 @@ from plait.compiler.derive.tape import accumulate, pullback, record
 from plait.compiler.graph import Value
 from plait.compiler.prims import Gather, Region, Sort, Split
 
+
 def lsh(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
     """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse."""
     env = dict(zip(op.body.ins, ins))
