@@ -53,7 +53,7 @@ def band(window) -> sp.Expr:
     return sp.Max(32, sp.Min(64, 2 ** ceil_log2(window)))
 
 
-BAND_SLAB = 32                                                # blocks that banded attention has at hand at once
+BAND_SLAB = 16                                                # blocks that banded attention has at hand at once
 
 
 # In order of preference: the first that is available claims the region; else its body runs.

@@ -91,6 +91,10 @@ class Head:
         return made
 
     def scores(self, name: str) -> Tensor:
+        """Scores of a slab, as a product writes them: [slab, size, span]."""
+        return self.zeros(name, self.slab, self.size, self.span)
+
+    def weights(self, name: str) -> Tensor:
         """Scores of a slab, behind those of as many blocks before it as see the same keys. A block has room for `size` numbers more: so
         the columns that a block of keys has in the blocks that see it stand one below the other, and are one matrix."""
         return self.zeros(name, (self.slab + self.over) * self.size * (self.span + 1) + self.span)
@@ -129,19 +133,20 @@ class Banded(torch.autograd.Function):
         lse = q.new_empty(b, h, n)
         head, group = Head(q, n, how), h // k.shape[1]
         scores, made = head.scores("scores"), head.zeros("out", head.count * head.size, v.shape[-1])
-        of_row = head.zeros("lse", head.count, head.size)
+        of_row, total = head.zeros("lse", head.count, head.size), head.zeros("total", head.count, head.size)
         for x in range(b):
             there = head.there(None if mask is None else mask[x], q.device)
             for y in range(h):
                 qs = head.queries("q", q[x, y]).mul_(how.scale)
                 ks, vs = head.keys("k", k[x, y // group]), head.keys("v", v[x, y // group])
                 for first, c in head.slabs():
-                    s = head.of_queries(scores, c)
+                    s, own = scores[:c], slice(first, first + c)
                     torch.bmm(head.blocks(qs, first + head.over, c, head.size), head.blocks(ks, first, c, head.span).mT, out=s)
                     seen = head.blocks(there[:, None], first, c, head.span)[..., 0]
-                    how.run(softmax, s)(s, seen, of_row[first:first + c], how.window, how.left, how.own)
+                    how.run(softmax, s)(s, seen, of_row[own], total[own], how.window, how.left, how.own)
                     torch.bmm(s, head.blocks(vs, first, c, head.span), out=head.blocks(made, first, c, head.size))
-                out[x, y], lse[x, y] = made[:n], of_row.view(-1)[:n]
+                torch.div(made[:n], total.view(-1, 1)[:n], out=out[x, y])
+                lse[x, y] = of_row.view(-1)[:n]
         ctx.save_for_backward(q, k, v, mask, out, lse)
         ctx.how = how
         return out
@@ -174,7 +179,8 @@ class Banded(torch.autograd.Function):
     def of_head(head: Head, q: Tensor, k: Tensor, v: Tensor, g: Tensor, there: Tensor, lse: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
         """Gradients of the scaled queries, by row from 0 on, and of keys and values, by their rows."""
         how, over, size, span = head.how, head.over, head.size, head.span
-        p_, ds_ = head.scores("scores"), head.scores("slopes")
+        raw, slope = head.scores("scores"), head.scores("slopes")
+        p_, ds_ = head.weights("p"), head.weights("ds")
         for t in (p_, ds_): t[:over * size * (span + 1)] = 0
         dq = head.zeros("dq", head.count * size, q.shape[-1])
         dk, dv = (head.zeros(name, size * (head.count + over), t.shape[-1]) for name, t in (("dk", k), ("dv", v)))
@@ -183,10 +189,11 @@ class Banded(torch.autograd.Function):
             p, ds = head.of_queries(p_, c), head.of_queries(ds_, c)
             if first < head.count:
                 ks, vs = head.blocks(k, first, c, span), head.blocks(v, first, c, span)
-                torch.bmm(head.blocks(q, first + over, c, size), ks.mT, out=p)
-                torch.bmm(head.blocks(g, first + over, c, size), vs.mT, out=ds)
+                torch.bmm(head.blocks(q, first + over, c, size), ks.mT, out=raw[:c])
+                torch.bmm(head.blocks(g, first + over, c, size), vs.mT, out=slope[:c])
                 seen = head.blocks(there[:, None], first, c, span)[..., 0]
-                how.run(slopes, p)(p, ds, seen, lse[first:first + c], delta[first:first + c], how.window, how.left, how.own)
+                own = slice(first, first + c)
+                how.run(slopes, raw)(raw[:c], slope[:c], p, ds, seen, lse[own], delta[own], how.window, how.left, how.own)
                 torch.bmm(ds, ks, out=head.blocks(dq, first, c, size))
             else:
                 for t in (p, ds): t.zero_()
@@ -199,31 +206,32 @@ class Banded(torch.autograd.Function):
 def allowed(there: Tensor, size: int, window: int, left: int, own: bool) -> tuple[Tensor, Tensor]:
     """there [c, span] → who sees whom [c, size, span], without itself where it is not to be seen beside others; and who is itself there."""
     span = there.shape[1]
-    i, j = torch.arange(size, device=there.device).view(size, 1), torch.arange(span, device=there.device).view(1, span)
+    i, j = (torch.arange(x, device=there.device, dtype=torch.int32) for x in (size, span))
+    i = i.view(size, 1)
     ok = there.unsqueeze(1) & ((j >= i) & (j < i + window))
     same = there.unsqueeze(1) & (j == i + left)
     return (ok if own else ok & (j != i + left)), same
 
 
-def softmax(s: Tensor, there: Tensor, lse: Tensor, window: int, left: int, own: bool) -> None:
-    """In place: scores [c, size, span] become weights, lse [c, size] the log-sum-exp of each row, ∞ where it sees none."""
+def softmax(s: Tensor, there: Tensor, lse: Tensor, total: Tensor, window: int, left: int, own: bool) -> None:
+    """In place: scores [c, size, span] become weights, not yet divided by total [c, size]; lse [c, size]: ∞ where a row sees none."""
     ok, same = allowed(there, s.shape[1], window, left, own)
     s_ = torch.where(ok, s, float("-inf"))
     top = s_.amax(-1, keepdim=True).clamp(min=-1e30)
     p = (s_ - top).exp()
-    total = p.sum(-1, keepdim=True)
-    some = total > 0
-    p = p / torch.where(some, total, 1.0)
-    lse.copy_(torch.where(some, top + total.log(), float("inf")).squeeze(-1))
+    row = p.sum(-1, keepdim=True)
+    some = row > 0
+    lse.copy_(torch.where(some, top + row.log(), float("inf")).squeeze(-1))
+    total.copy_(torch.where(some, row, 1.0).squeeze(-1))
     s.copy_(p if own else torch.where(some, p, same.to(p.dtype)))
 
 
-def slopes(s: Tensor, dp: Tensor, there: Tensor, lse: Tensor, delta: Tensor, window: int, left: int, own: bool) -> None:
-    """In place: s becomes the weights, dp the gradient of the scores."""
+def slopes(s: Tensor, dp: Tensor, p: Tensor, ds: Tensor, there: Tensor, lse: Tensor, delta: Tensor, window: int, left: int, own: bool):
+    """Writes the weights p and the gradient of the scores, ds, from the scores and the gradient of the weights."""
     ok, same = allowed(there, s.shape[1], window, left, own)
-    p = torch.where(ok, (s - lse.unsqueeze(-1)).exp(), 0.0)
-    dp.copy_(p * (dp - delta.unsqueeze(-1)))
-    s.copy_(p if own else torch.where(lse.unsqueeze(-1) == float("inf"), same.to(p.dtype), p))
+    e = torch.where(ok, (s - lse.unsqueeze(-1)).exp(), 0.0)
+    ds.copy_(e * (dp - delta.unsqueeze(-1)))
+    p.copy_(e if own else torch.where(lse.unsqueeze(-1) == float("inf"), same.to(e.dtype), e))
 
 
 # -- the library's --------------------------------------------------------------------------------------------------------
