@@ -57,10 +57,17 @@ def _but_on_cpu(target: Target) -> bool:
 BLOCK_ROWS = 128                                              # rows a block of row-wise attention: its scores stay in the cache
 SLAB = 64                                                     # chunks that LSH attention has at hand at once on a CPU: likewise
 
+HASHES = 2**20                                                # numbers of the products with its rotations that it has at hand, likewise
+HASHED = 64                                                   # positions of these at least, which are a product of their own
+
 
 def band(window) -> sp.Expr:
-    """Queries a block of banded attention: the next power of two of the window, from 32 to 256, so that half of the products count."""
-    return sp.Max(32, sp.Min(256, 2 ** ceil_log2(window)))
+    """Queries a block of banded attention: the next power of two of the window, from 32 to 64: with smaller blocks more of the products
+    count, larger ones are faster."""
+    return sp.Max(32, sp.Min(64, 2 ** ceil_log2(window)))
+
+
+BAND_SLAB = 16                                                # blocks that banded attention has at hand at once
 
 
 # In order of preference: the first that is available claims the region; else its body runs.
@@ -70,7 +77,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel("rms_norm", "rms_norm"),
     Kernel("scaled_dot_product_attention", "attention", _without("dropout"), needs="takes no dropout"),
     Kernel("rowwise_attention", "attention", opaque=True),
-    Kernel("banded_attention", "windowed_attention", _without("dropout"), needs="takes no dropout"),
+    Kernel("banded_attention", "windowed_attention", _without("dropout"), opaque=True, needs="takes no dropout"),
     Kernel("conv1d", "convolution"),
     Kernel("lsh_attention", "lsh_attention", _one_chunk_back, opaque=True,
            needs="looks back one chunk, with no dropout, wrap or look_ahead"),

@@ -53,12 +53,13 @@ def _rows(op: Region) -> sp.Expr:
 
 
 def _bands(op: Region) -> sp.Expr | None:
-    """Blocks of queries, each with the keys that any of them sees."""
+    """Blocks of queries, each with blocks of keys that hold all that any of them sees."""
     q, _, v = op.body.ins[:3]
-    window, n = sp.sympify(op.arg("window")), q.axis("n").size
+    window, left, n = sp.sympify(op.arg("window")), sp.sympify(op.arg("left")), q.axis("n").size
+    window = sp.Min(left, n - 1, evaluate=False) + sp.Min(window - 1 - left, n - 1, evaluate=False) + 1
     size = sp.Min(band(window), n, evaluate=False)
     each = volume([a for a in q.axes if a.role != "batch" and a.name not in ("n", "k")]) * (q.axis("k").size + v.axis("v").size)
-    return size * sp.ceiling(n / size) * (size + window - 1) * each
+    return size * sp.ceiling(n / size) * size * (sp.ceiling((window - 1) / size) + 1) * each
 
 
 KERNELS: dict[str, Callable[[Region], sp.Expr | None]] = {

@@ -9,7 +9,7 @@ import sympy as sp
 
 from plait.compiler.axis import volume
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.kernels import BLOCK_ROWS, SLAB
+from plait.compiler.kernels import BLOCK_ROWS, HASHED, HASHES, SLAB
 from plait.compiler.prims import Contract, Loop, Map, Random, Reduce, Region
 
 REAL, INTEGER = 4, 8                                          # bytes
@@ -109,17 +109,21 @@ def _loss(op: Region) -> sp.Expr:
 
 
 def _slab(op: Region) -> sp.Expr:
-    """LSH attention: scores of a slab of chunks, and the rows of its queries, keys and values."""
+    """LSH attention: scores of a slab of chunks, the rows of its keys and values, and what it makes for the values of every place."""
     q, v = op.body.ins[:2]
-    m, n = sp.sympify(op.arg("chunk")), q.axis("n").size
-    count = sp.Min(SLAB, q.size / q.axis("k").size / n * sp.ceiling(n / m), evaluate=False)
-    return REAL * count * m * (2 * m + q.axis("k").size + 2 * v.axis("v").size)
+    m, n, k, w = sp.sympify(op.arg("chunk")), q.axis("n").size, q.axis("k").size, v.axis("v").size
+    lists = q.size / k / n
+    # Slabs are of about the same size: the largest is at least half of what it may be.
+    count = sp.Min(SLAB / sp.Integer(2), lists * sp.ceiling(n / m), evaluate=False)
+    return REAL * (count * m * (2 * m + k + w) + lists * n * w)
 
 
 def _hashing(op: Region) -> sp.Expr:
-    """One round's products with the rotations, beside the queries in the order of heads."""
-    q, most = op.body.ins[0], sp.Max(*op.arg("buckets"))
-    return REAL * (q.size + volume([a for a in q.axes if a.name != "k"]) * most / 2)
+    """The products of some positions with the rotations of all rounds."""
+    q, rounds = op.body.ins[0], sp.sympify(op.arg("rounds"))
+    each = q.axis("h").size * rounds * sp.Max(*op.arg("buckets")) / 2
+    positions = volume([a for a in q.axes if a.name not in ("h", "k")])
+    return REAL * each * sp.Min(sp.Max(HASHED, sp.floor(HASHES / each), evaluate=False), positions, evaluate=False)
 
 
 SCALES = frozenset({"linear_cross_entropy_backward"})           # kernels that scale what they are given, in place

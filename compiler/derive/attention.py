@@ -40,10 +40,11 @@ def _plain(op: Region) -> bool:
 
 # -- own -------------------------------------------------------------------------------------------------------------------------
 def rowwise(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    """The output, the log-sum-exp of every row, then the output as the kernel lays it out, where that is not how it is read, and keys
-    and values once for every query head, where these share them."""
+    """The output, the log-sum-exp of every row. In blocks of rows also the output as the kernel lays it out, where that is not how it is
+    read, and keys and values once for every query head, where these share them."""
     made = _forward(b, op, ins)[1]
-    if op.kernel == "rowwise_attention" and _several(b, ins[0]): made.append(b.copied(made[0]))
+    if op.kernel != "rowwise_attention": return made
+    if _several(b, ins[0]): made.append(b.copied(made[0]))
     more = _repeating(ins)
     return made + [b.copied(b.broadcast(t, *t.axes, *more)) for t in ins[1:3] if more]
 

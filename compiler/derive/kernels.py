@@ -39,9 +39,9 @@ RULES: dict[str, Rule] = {
     "lsh_attention": Rule(lsh.lsh_back, lsh.lsh, lsh.codes),
 }
 
-# Kernels that keep something that the alphabet does not say: what a library's recurrence writes for its own backward, and the mask over
-# blocks and the padded copies of banded attention. What they save has to be measured.
-MEASURED = frozenset({"rnn", "lstm", "gru", "banded_attention"})
+# Kernels that keep something that the alphabet does not say: what a library's recurrence writes for its own backward. What they save has
+# to be measured.
+MEASURED = frozenset({"rnn", "lstm", "gru"})
 
 
 def claimed(b: Scope, n: Node, ins: tuple[Value, ...], need: Sequence[bool]) -> tuple[tuple[Value, ...], Pull]:

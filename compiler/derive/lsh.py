@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from plait.compiler.axis import axis, volume
+from plait.compiler.axis import volume
 from plait.compiler.derive.adjoint import Gradients
 from plait.compiler.derive.call import Call, called
 from plait.compiler.derive.scope import Scope
@@ -14,30 +14,22 @@ from plait.compiler.derive.tape import accumulate, pullback, record
 from plait.compiler.graph import Value
 from plait.compiler.prims import Gather, Region, Sort, Split
 
-ROW = "kv"                                                    # of a query and its value, side by side
-
 
 def lsh(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
-    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse, and queries and values
-    side by side in a row."""
+    """The output, the total log-sum-exp [b, n, h], ∞ where a position sees nothing, the order and its inverse."""
     env = dict(zip(op.body.ins, ins))
     record(b, op.body.nodes, env, set())
     total = env[called(op, "sum over rounds").outs[0]]
     top = env[called(op, "max over rounds").outs[0]]
     lse = b.where(b.map("eq", total, 0), sp.oo, b.add(top, b.map("log", total)))
     y = env[op.body.outs[0]]
-    q, v = ins[:2]
-    both = axis(ROW, q.axis("k").size + v.axis("v").size)
-    row = b.concat(ROW, b.rename(q, "k", both.resized(q.axis("k").size)), b.rename(v, "v", both.resized(v.axis("v").size)))
-    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op)), row]
+    return [y, b.slice(lse, "n", 0, y.axis("n").size), *(env[v] for v in orders(op))]
 
 
 def lsh_back(b: Scope, call: Call) -> Gradients:
     op = call.region
-    out, lse, *kept, row = call.outs
-    k, w = call.ins[0].axis("k"), call.ins[1].axis("v")
-    q = b.rename(b.slice(row, ROW, 0, k.size), ROW, k)
-    v_ = b.rename(b.slice(row, ROW, k.size, w.size), ROW, w)
+    out, lse, *kept = call.outs
+    q, v_ = call.ins[:2]
     scores, values = called(op, "max").ins[0], called(op, "weighted sum").ins[1]
     order = dict(zip(orders(op), kept))
     again = call.again(b, [scores, values], {**order, op.body.ins[0]: q, op.body.ins[1]: v_}, order)

@@ -1,6 +1,7 @@
 """What lies between two products of LSH attention: functions of tensors, each one fused loop once compiled.
 
-A slab of C chunks of m places; keys of a chunk are the 2·m places of the chunk before and its own."""
+C chunks of m queries, each with the 2·m keys of the chunk before and its own. Slices are made by who calls: inside, whole tensors are
+written."""
 from __future__ import annotations
 
 import types
@@ -28,74 +29,88 @@ def _compiled(fn: Callable, key: tuple) -> Callable:
 
 
 def argmax(y: Tensor) -> Tensor:
-    """argmax of (y, −y) along the last dimension."""
-    at = y.abs().argmax(-1, keepdim=True)
-    return (at + y.shape[-1] * (y.gather(-1, at) < 0)).squeeze(-1)
+    """argmax of (y, −y) along the last dimension but one. That the numbers of other positions lie beside each other lets it go by many
+    at a time."""
+    most = y.abs().amax(-2, keepdim=True)
+    number = torch.arange(y.shape[-2], dtype=torch.int32, device=y.device).unsqueeze(-1)
+    return torch.where(y.abs() == most, torch.where(y < 0, number + y.shape[-2], number), 2 * y.shape[-2] - 1).amin(-2)
 
 
 def inverse_norm(q: Tensor) -> Tensor: return (q.square().sum(-1) + 1e-12).rsqrt()
 
 
-def near(query: Tensor, key: Tensor, m: int) -> Tensor:
+def near(query: Tensor, key: Tensor) -> Tensor:
     """[C, m, 2·m]: code difference 0 or 1."""
-    gap = query[m:].view(-1, m, 1) - key.unfold(0, 2 * m, m).unsqueeze(1)
+    gap = query.unsqueeze(-1) - key.unsqueeze(-2)
     return (gap == 0) | (gap == 1)
 
 
-def allowed(codes: list[Tensor], seen: list[Tensor], at: Tensor, m: int, within: bool, causal: bool) -> Tensor:
-    ok = near(codes[-1], seen[-1], m)
-    for query, key in zip(codes[:-1], seen[:-1]): ok = ok & ~near(query, key, m)
-    if within or not causal:                   # inside a bucket the sorted order is the order of positions
-        i = torch.arange(m, device=at.device).view(1, m, 1) + m
-        j = torch.arange(2 * m, device=at.device).view(1, 1, 2 * m)
-        return ok & ((j < i) if causal else (j != i))
-    return ok & (at.unfold(0, 2 * m, m).unsqueeze(1) < at[m:].view(-1, m, 1))
+def allowed(mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, causal: bool) -> Tensor:
+    """Near in the last round, and in none before."""
+    ok = near(mine[-1], theirs[-1])
+    for query, key in zip(mine[:-1], theirs[:-1]): ok = ok & ~near(query, key)
+    i, j = mine_at.unsqueeze(-1), theirs_at.unsqueeze(-2)
+    return ok & ((j < i) if causal else (j != i))
 
 
-def softmax(s: Tensor, inverse: Tensor, codes: list[Tensor], seen: list[Tensor], at: Tensor, m: int, within: bool, causal: bool):
-    """Scores [C, m, 2·m] → weights not yet divided, the maximum and the sum of each row. A row that sees nothing: sum 0."""
-    s = torch.where(allowed(codes, seen, at, m, within, causal), s * inverse.unfold(0, 2 * m, m).unsqueeze(1), float("-inf"))
-    top = s.amax(-1, keepdim=True).clamp(min=-1e30)
-    p = (s - top).exp()
-    return p, top.view(-1), p.sum(-1).view(-1)
-
-
-def slopes(s: Tensor, dp: Tensor, inverse: Tensor, codes: list[Tensor], seen: list[Tensor], at: Tensor, total: Tensor, delta: Tensor,
-           m: int, within: bool, causal: bool) -> None:
-    """In place: s becomes the weights, dp the gradient of the raw products."""
-    c = s.shape[0]
-    k = inverse.unfold(0, 2 * m, m).unsqueeze(1)
-    p = torch.where(allowed(codes, seen, at, m, within, causal), (s * k - total.view(c, m, 1)).exp(), 0.0)
-    dp.copy_(p * (dp - delta.view(c, m, 1)) * k)
+def softmax(s: Tensor, inverse: Tensor, mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, top: Tensor, total: Tensor,
+            causal: bool) -> None:
+    """In place: raw products s [C, m, 2·m] become weights not yet divided; the maximum and the sum of each row go to top and total [C, m].
+    A row that sees nothing: sum 0."""
+    scores = torch.where(allowed(mine, theirs, mine_at, theirs_at, causal), s * inverse.unsqueeze(-2), float("-inf"))
+    most = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+    p = (scores - most).exp()
+    top.copy_(most.squeeze(-1))
+    total.copy_(p.sum(-1))
     s.copy_(p)
 
 
-def merge(o: Tensor, top: Tensor, row: Tensor, o_before: Tensor, top_before: Tensor, row_before: Tensor):
-    """Two rounds' parts of one softmax."""
-    most = torch.maximum(top, top_before)
-    a, b = (top - most).exp(), (top_before - most).exp()
-    return o * a[:, None] + o_before * b[:, None], most, row * a + row_before * b
+def slopes(s: Tensor, dp: Tensor, inverse: Tensor, mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, total: Tensor,
+           delta: Tensor, causal: bool) -> None:
+    """In place: s becomes the weights, dp the gradient of the raw products."""
+    k = inverse.unsqueeze(-2)
+    p = torch.where(allowed(mine, theirs, mine_at, theirs_at, causal), (s * k - total.unsqueeze(-1)).exp(), 0.0)
+    dp.copy_(p * (dp - delta.unsqueeze(-1)) * k)
+    s.copy_(p)
 
 
-def finish(o: Tensor, top: Tensor, row: Tensor, v: Tensor):
-    """Divided by the total; where nothing was seen in any round the row's own value, and a total of infinity."""
-    some = row > 0
-    return torch.where(some[:, None], o / torch.where(some, row, 1.0)[:, None], v), torch.where(some, top + row.log(), float("inf"))
+def merge(o: Tensor, top: Tensor, total: Tensor, more: Tensor, more_top: Tensor, more_total: Tensor) -> None:
+    """In place, two parts of one softmax: o, top and total become those of both."""
+    most = torch.maximum(top, more_top)
+    a, b = (top - most).exp(), (more_top - most).exp()
+    o.copy_(o * a[:, None] + more * b[:, None])
+    total.copy_(total * a + more_total * b)
+    top.copy_(most)
+
+
+def finish(o: Tensor, top: Tensor, total: Tensor, v: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Divided by the total; where nothing was seen in any round the row's own value, and a total of infinity. at: where rows stand."""
+    if at is not None: o, top, total = o[at], top[at], total[at]
+    some = total > 0
+    return torch.where(some[:, None], o / torch.where(some, total, 1.0)[:, None], v), torch.where(some, top + total.log(), float("inf"))
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor: return (x * y).sum(-1)
 
 
 def through_key(t: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
-    """The gradient through a key of unit length."""
-    k = (rows * inverse[:, None]).view(t.shape)
+    """The gradient through a key of unit length: […, k] each, inverse […]."""
+    k = rows * inverse.unsqueeze(-1)
     return t - k * (k * t).sum(-1, keepdim=True)
 
 
-def own(to: Tensor, dq: Tensor, dk: Tensor, rows: Tensor, inverse: Tensor) -> None: to.copy_(dq + through_key(dk, rows, inverse))
+def own(to_q: Tensor, to_v: Tensor, dk: Tensor, dv: Tensor, rows: Tensor, inverse: Tensor) -> None:
+    """to_q [C, m, k] has the gradient of the queries; what falls on a chunk from itself, and from the one behind it, is added.
+    dk [C + 1, 2·m, k], dv likewise; to_v is written."""
+    m = to_q.shape[1]
+    to_q.copy_(to_q + through_key(dk[:-1, m:] + dk[1:, :m], rows, inverse))
+    to_v.copy_(dv[:-1, m:] + dv[1:, :m])
 
 
-def before(to: Tensor, dk: Tensor, rows: Tensor, inverse: Tensor) -> None: to.add_(through_key(dk, rows, inverse))
+def before(to_q: Tensor, to_v: Tensor, dk: Tensor, dv: Tensor, rows: Tensor, inverse: Tensor) -> None:
+    """Onto the chunk before a slab: [m, …] each."""
+    to_q.copy_(to_q + through_key(dk, rows, inverse))
+    to_v.copy_(to_v + dv)
 
 
 def add(to: Tensor, by_place: Tensor, at: Tensor) -> None: to += by_place[at]

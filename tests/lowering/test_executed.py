@@ -22,8 +22,11 @@ def test_blocks_of_rows(kit, n, causal):
 
 
 def test_blocks_of_a_window(kit):
-    """Window 64: blocks of 64 queries meet 127 keys; 1,000 queries are 16 blocks. Scores and sums, 8 numbers each."""
-    assert executed(kit, "attention(heads = 1, window = 64, causal = true, project = false)", n=1000) == 2 * 8 * 1024 * 127
+    """Window 64: blocks of 64 queries meet two blocks of keys; 1,000 queries are 16 blocks. Scores and sums, 8 numbers each. Of a window
+    of 64 that is not causal, 40 positions have 32 and 31 on either side: blocks of 40, and two of keys beyond their own."""
+    chain = "attention(heads = 1, window = 64, causal = {}, project = false)"
+    assert executed(kit, chain.format("true"), n=1000) == 2 * 8 * 1024 * 128
+    assert executed(kit, chain.format("false"), n=40) == 2 * 8 * 40 * 120
 
 
 def test_what_a_library_does_not_tell(kit):

@@ -126,3 +126,22 @@ def test_recurrent_layers_are_torchs(kit, name, chain, gates):
     ours, other = kit.gradients(m, list(m.parameters()), x), kit.gradients(lambda x: theirs(x)[0], list(theirs.parameters()), x)
     other = other[0], [g.view_as(h) for g, h in zip(other[1], ours[1])]
     kit.close(ours, other, 1e-12)
+
+
+@pytest.mark.parametrize("window, left, own, padded", [(1, 0, True, False), (5, 4, True, True), (5, 2, False, True), (40, 39, True, False),
+                                                       (200, 100, False, True)])
+@pytest.mark.parametrize("n", [1, 33, 130])
+def test_windowed_attention_of_other_devices_is_that_of_the_cpu(window, left, own, padded, n):
+    """The library's call on blocks, which a CPU does not take, beside the own function: outputs and gradients, grouped heads too."""
+    from plait.runtime.kernels.banded import Banded, How, fused_on_blocks
+    g = torch.Generator().manual_seed(n)
+    q, k, v = (torch.randn(2, h, n, 4, dtype=torch.float64, generator=g).requires_grad_() for h in (4, 2, 2))
+    mask = torch.arange(n) < torch.tensor([[n], [(n + 1) // 2]]) if padded else None
+    before = min(left, n - 1)
+    how = How(before + min(window - 1 - left, n - 1) + 1, before, own, 0.5, False)
+    weight = torch.randn(2, 4, n, 4, dtype=torch.float64, generator=g)
+    found = []
+    for fn in (fused_on_blocks, Banded.apply):
+        y = fn(q, k, v, mask, how)
+        found.append((y, torch.autograd.grad((y.nan_to_num() * weight).sum(), (q, k, v))))
+    for p, o in zip((found[0][0].nan_to_num(), *found[0][1]), (found[1][0], *found[1][1])): torch.testing.assert_close(p, o)
