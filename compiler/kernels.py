@@ -14,10 +14,11 @@ from plait.compiler.sizes import ceil_log2
 
 @dataclass(frozen=True)
 class Target:
-    """What a plan is made for. `torch` is the installed version as (major, minor)."""
+    """What a plan is made for. `torch` is the installed version as (major, minor); compiled: runs of primitives become generated code."""
     device: str = "cpu"
     dtype: str = "float32"
     torch: tuple[int, int] = (2, 13)
+    compiled: bool = False
 
 
 @dataclass(frozen=True)

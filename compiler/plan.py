@@ -9,6 +9,7 @@ from plait.compiler.graph import Graph
 from plait.compiler.kernels import KERNELS, Target
 from plait.compiler.passes.common import common
 from plait.compiler.passes.hoist import hoist
+from plait.compiler.passes.joined import joined
 from plait.compiler.passes.recompute import ONCE
 from plait.compiler.prims import Loop, Region
 from plait.compiler.sizes import Sizes
@@ -30,7 +31,7 @@ class Decision:
 @dataclass(frozen=True)
 class Plan:
     """claimed: with every claim made, which costs are derived from; graph: as it runs, with what a recurrence computes of its input in
-    front of it."""
+    front of it, and products of one operand as one where the target is compiled."""
     claimed: Graph
     graph: Graph
     decisions: tuple[Decision, ...]
@@ -47,7 +48,9 @@ def plan(graph: Graph, sizes: Sizes, target: Target = Target(), forced: Mapping[
     """From a graph as expanded (or, for evaluation, as `passes.evaluation` leaves it) to the one that is lowered."""
     graph = common(graph, sizes)
     claimed = claim(graph, target, forced)
-    return Plan(claimed, hoist(claimed, sizes), tuple(decisions(claimed, target, forced or {})))
+    runs = hoist(claimed, sizes)
+    if target.compiled: runs = joined(runs, sizes)
+    return Plan(claimed, runs, tuple(decisions(claimed, target, forced or {})))
 
 
 def decisions(graph: Graph, target: Target, forced: Mapping[str, str]) -> Iterator[Decision]:

@@ -125,7 +125,7 @@ class Module(nn.Module):
         at = which, self.training, device
         if at not in self._lowered:
             first = next(self.parameters(), None)
-            target = target_of(device, torch.float32 if first is None else first.dtype)
+            target = target_of(device, torch.float32 if first is None else first.dtype, self._compiles)
             made = plan(graph if self.training else evaluation(graph, self.program.sizes), self.program.sizes, target, self.forced)
             self._lowered[at] = lower(made.graph, self.program.sizes, EMISSIONS, compile=self._compiles)
         return self._lowered[at]
@@ -235,10 +235,10 @@ class Module(nn.Module):
         return made
 
 
-def target_of(device: str, dtype: torch.dtype = torch.float32) -> Target:
+def target_of(device: str, dtype: torch.dtype = torch.float32, compiled: bool = False) -> Target:
     """What a plan is made for: this torch, on a device (`cpu`, `cuda`)."""
     version = torch.__version__.split(".")
-    return Target(device, str(dtype).removeprefix("torch."), (int(version[0]), int(version[1])))
+    return Target(device, str(dtype).removeprefix("torch."), (int(version[0]), int(version[1])), compiled)
 
 
 def _affordable(program: Program, device: torch.device, dtype: torch.dtype) -> None:

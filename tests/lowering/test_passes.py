@@ -13,8 +13,10 @@ from plait.compiler.costs.work import macs
 from plait.compiler.derive import derive
 from plait.compiler.kernels import Target
 from plait.compiler.passes.common import common
+from plait.compiler.passes.joined import joined
 from plait.compiler.passes.pieces import loss_in_pieces
 from plait.compiler.passes.recompute import parts, recomputed
+from plait.compiler.plan import plan
 from plait.compiler.prims import Contract, Map, Region
 from plait.compiler.sizes import Sizes
 from plait.runtime.module import Module
@@ -22,7 +24,7 @@ from plait.runtime.module import Module
 BLOCKS = ["residual { attention(heads = 2, causal = true) }; residual { feed_forward(16) }",
           "repeat 3 { residual { attention(heads = 2) }; residual { feed_forward(16, activation = gelu) } }",
           "repeat 2 { residual(dropout = 0.5) { attention(heads = 2, dropout = 0.2) }; residual { linear(8); layer_norm; linear(8) } }",
-          "repeat 2 as i { residual { conv(8, kernel = 3, dilation = 2^i) }; residual { linear(8); relu; linear(8) } }",
+          "repeat 2 as i { residual { conv(8, kernel = 3, dilation = 2^i) }; residual { attention(heads = 2) } }",
           "repeat 2 { residual { lsh_attention(heads = 2, chunk = 2, rounds = 2) }; residual { lstm(8) } }",
           "layer_norm; lstm(8); linear(16); relu; linear(8)"]
 LOSS = dict(loss="cross_entropy(y, next(x))", kind="tokens[n] of V", out="[n, V]", V=11)
@@ -72,6 +74,28 @@ def test_recomputed_statements_and_repeats(kit, chain, copies):
     target = Target()
     kept = [sum(program.sizes.bind(b=2).value(k.bytes) for k in memory.kept(derive(p.graph, p.sizes), target)) for p in (other, program)]
     assert kept[0] < kept[1]
+
+
+@pytest.mark.parametrize("chain", [*BLOCKS[:5], "attention(heads = 4, kv_heads = 2)", "attention(heads = 2, bias = false)",
+                                   "reversible(repeat = 2) { f: { attention(heads = 2) }; g: { linear(8) } }",
+                                   "repeat 2 { repeat 2 shared { residual { attention(heads = 2, window = 3) } } }"])
+def test_products_of_one_operand_are_one(kit, chain):
+    """Lowered eagerly too: values and gradients to rounding, as many multiply-adds, and three products a layer of attention become one."""
+    program = kit.program(chain)
+    other = replace(program, graph=joined(program.graph, program.sizes))
+    x = torch.randn(2, 7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    kit.close(results(other, x), results(program, x), 1e-12)
+    def products(g): return sum(isinstance(n.op, Contract) for n in g.walk())
+    attends = str(program.graph).count("name='query'")
+    fewer = 1 if "lsh" in chain else 2                                             # LSH attention has queries and values only
+    assert attends and products(other.graph) == products(program.graph) - fewer * attends
+    assert macs(other.graph) == macs(program.graph)
+
+
+def test_only_compiled_plans_join(kit):
+    program = kit.program(BLOCKS[1])
+    eager, fast = (plan(program.graph, program.sizes, Target(compiled=c)).graph for c in (False, True))
+    assert sum(isinstance(n.op, Contract) for n in eager.walk()) == sum(isinstance(n.op, Contract) for n in fast.walk()) + 2
 
 
 def test_what_can_be_recomputed(kit):
