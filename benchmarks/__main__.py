@@ -1,4 +1,6 @@
-"""`python -m benchmarks [NAME …]`: measures, each script in a process of its own, and prints; without names, docs/benchmarks.md too."""
+"""`python -m benchmarks [NAME …]`: measures, each script in a process of its own, and prints; without names, docs/benchmarks.md too.
+
+`--json NAME` prints the rows of one script; `--from FOLDER` writes the page from such output, NAME.json, of runs one by one."""
 from __future__ import annotations
 
 import datetime
@@ -14,6 +16,7 @@ from pathlib import Path
 SCRIPTS = ("lsh", "windowed", "transformer", "recurrent", "reversible", "chunked", "first_step", "table")
 PACKAGES = ("torch", "transformers", "reformer-pytorch", "x-transformers")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+FINDINGS = Path(__file__).parent / "findings.md"               # written by hand
 HEAD = """# Benchmarks
 
 `make bench` measures and writes this page. plait and its peers run in turn, in one process, on the same shapes in float32; a figure is
@@ -53,19 +56,28 @@ def measured(name: str) -> list[dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def page(rows: list[dict]) -> None:
+    """docs/benchmarks.md: the rows, then what was found of those that are not met."""
+    from benchmarks.harness import ROUNDS
+    text = HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(map(line, rows)) + "\n\n" + FINDINGS.read_text(encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--json"]:
         print(json.dumps([row.as_dict() for row in importlib.import_module(f"benchmarks.{arguments[1]}").rows()]))
         return
+    if arguments[:1] == ["--from"]:
+        page([row for name in SCRIPTS for row in json.loads(_lines(f"{arguments[1]}/{name}.json")[-1])])
+        return
     unknown = [a for a in arguments if a not in SCRIPTS]
     if unknown: sys.exit(f"error: no benchmark is called {unknown[0]}; there are {', '.join(SCRIPTS)}")
-    from benchmarks.harness import ROUNDS
-    lines = []
+    found = []
     for name in arguments or SCRIPTS:
         for row in measured(name):
-            lines.append(line(row))
-            print(lines[-1], flush=True)
-        if not arguments: PAGE.write_text(HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(lines) + "\n", encoding="utf-8")
+            found.append(row)
+            print(line(row), flush=True)
+    if not arguments: page(found)
 
 
 if __name__ == "__main__": main(sys.argv[1:])
