@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import sympy as sp
 
@@ -84,13 +85,13 @@ def _ladder(program: Program, step: Step) -> Iterator[tuple[str, ...]]:
     one = program.sizes.bind(b=1)
 
     def worth(p: Part) -> float:
-        bytes_ = sum(one.value(k.bytes) or 0 for k in kept if _below(k.node, p.at))                            # type: ignore[misc]
+        bytes_ = sum(one.value(k.bytes) or 0 for k in kept if _below(k.node, p.at))
         return -float(bytes_) / max(1.0, float(one.value(macs(Graph((), p.nodes, ()))) or 0))
     places: tuple[str, ...] = ()
     least = _saved(step)
     for p in sorted((p for p in found if not p.copies), key=worth):
         more = (*places, p.at)
-        saved = _saved(replace(step, make=lambda more=more: applied(program, Choice(1, more))))
+        saved = _saved(replace(step, make=partial(applied, program, Choice(1, more))))
         if saved >= least: continue                                    # what it keeps is kept for others anyway
         places, least = more, saved
         yield places

@@ -29,10 +29,14 @@ def memory() -> int:
 
 
 def batch_of(file: File, model: str) -> int:
-    """Sequences in a batch, where the train block says it so."""
+    """Sequences in a batch, as the train block says, or as many as its tokens fill; 1 where it does not say."""
     from plait.runtime.recipe import recipe
     found = recipe(file.spec, model, file.values(model))
-    return int(found.batch.amount) if found and found.batch.unit == "sequences" and isinstance(found.batch.amount, int) else 1
+    if not found or not isinstance(found.batch.amount, int): return 1
+    if found.batch.unit == "sequences": return found.batch.amount
+    program = expand(file, model)
+    lengths = [program.sizes.integer(a.size) for i in program.inputs for a in i.value.axes if a.role == "sequence"]
+    return max(1, found.batch.amount // lengths[0]) if lengths and lengths[0] else 1
 
 
 def check(file: File) -> Checked:

@@ -20,6 +20,7 @@ from plait.runtime.data import Dataset
 from plait.runtime.module import Module, target_of
 from plait.runtime.recipe import Recipe, recipe, trainable
 from plait.runtime.sources import SOURCES
+from plait.runtime.train import sequences
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     trainable(found)
     how = how or How()
     target = target_of(torch.device(device).type)
-    if memory is not None: how = replace(how, choice=fit(program, memory, int(found.batch.amount), target, how.kernels).choice)
+    if memory is not None: how = replace(how, choice=fit(program, memory, sequences(found, dataset.length), target, how.kernels).choice)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
         module = Module(applied(program, how.choice), device=device, compile=compile, kernels=how.kernels)

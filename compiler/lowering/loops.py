@@ -211,7 +211,8 @@ class Pieces(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loop: Trips, trips: int, tree, *flat):
         ctx.loop, ctx.trips, ctx.tree, ctx.autocast = loop, trips, tree, autocast(flat)
-        operands, outs = tree_unflatten(list(flat), tree), []
+        operands = tree_unflatten(list(flat), tree)
+        outs: list[Tensor] = []
         with torch.autocast(**ctx.autocast):
             for t in range(trips):
                 made = loop.body(t)(*(x[t] for x in operands[:loop.sliced]), *operands[loop.sliced:])

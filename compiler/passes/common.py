@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plait.compiler.graph import Graph, Node, Value, live
-from plait.compiler.prims import Op, Region
+from plait.compiler.prims import Loop, Op
 from plait.compiler.sizes import Sizes
 from plait.compiler.verify import verify
 
@@ -22,7 +22,7 @@ def without_doubles(graph: Graph) -> Graph:
     for n in graph.nodes:
         n = replace(n, ins=tuple(instead.get(v, v) for v in n.ins))
         # what a kernel computes is its region's body, in its own names: it is left as it is written
-        if n.body is not None and not isinstance(n.op, Region): n = replace(n, op=replace(n.op, body=without_doubles(n.body)))
+        if isinstance(n.op, Loop): n = replace(n, op=replace(n.op, body=without_doubles(n.op.body)))
         first = seen.setdefault((n.op, n.ins), n)
         if first is n: nodes.append(n)
         else: instead |= dict(zip(n.outs, first.outs))

@@ -144,7 +144,7 @@ class Attend(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         q, v, result, lse, rows, place, code, seen = ctx.saved_tensors
         how: How = ctx.how
-        rounds, places, m = *rows.shape, how.chunk
+        (rounds, places), m = rows.shape, how.chunk
         grad = grad.contiguous()
         walk = Walk(q, v, rows, code, seen, how)
         delta = how.run(pieces.inner, v)(grad, result)
@@ -156,7 +156,8 @@ class Attend(torch.autograd.Function):
             of_place = tuple(t.index_select(0, look.rows[m:]) for t in (lse, delta))
             for s in walk.slabs(look):
                 g = walk.gathered("grad", grad, look.rows[m:][s.own])
-                Attend.spread(walk, s, g, *(t[s.own] for t in of_place), look.inverse, by_place)
+                total, slope = (t[s.own] for t in of_place)
+                Attend.spread(walk, s, g, total, slope, look.inverse, by_place)
             at = place[r] + m
             if r:
                 for to, t in zip(made, by_place): how.run(pieces.add, t)(to, t, at)
