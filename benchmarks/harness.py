@@ -48,7 +48,7 @@ def faster(what: str, against: str, goal: float, times: Mapping[str, float], our
 
 
 def at_most(what: str, against: str, goal: float, ratio: float, detail: str = "") -> Row:
-    return Row(what, against, f"≤ {goal:g}×", ratio, ratio <= goal, detail)
+    return Row(what, against, f"≤ {goal:.3g}×", ratio, ratio <= goal, detail)
 
 
 def milliseconds(times: Mapping[str, float]) -> str:

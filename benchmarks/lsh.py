@@ -33,7 +33,7 @@ def rows(goals=GOALS, batches=BATCHES) -> list[Row]:
         found.append(faster(what, "full attention (`scaled_dot_product_attention`, causal)", 1.0, times, "plait", "full attention"))
         most = {name: peak(runs[name]) for name in ("plait", *peers)}
         bound = 2 / 3 if rounds == 1 else 1 / 4
-        found.append(at_most(what + ", peak memory", "the leaner of the two", round(bound, 2), most["plait"] / min(most[p] for p in peers),
+        found.append(at_most(what + ", peak memory", "the leaner of the two", bound, most["plait"] / min(most[p] for p in peers),
                              ", ".join(f"{name} {size / 2**20:,.0f} MiB" for name, size in most.items())))
     for rounds in sorted({r for _, r in goals}):
         runs = {f"{b} × {n:,}": back_and_forth(ours(n, rounds), torch.randn(b, n, WIDTH)) for n, b in batches.items()}

@@ -14,8 +14,8 @@ BODY = "body"
 def claim(graph: Graph, target: Target, forced: Mapping[str, str] | None = None) -> Graph:
     """Every region takes the first kernel that is available, at the highest place first; where none is, its body is searched.
 
-    forced: region → kernel name or `body`, for every region of that name. A region's own `kernel` argument (`kernel = rowwise`
-    in the spec) comes first. Raises KeyError for a forced kernel that does not exist."""
+    forced: region → kernel name or `body`, for every region of that name, before a region's own `kernel` argument (`kernel = rowwise`
+    in the spec). A kernel that is asked for and not available leaves the body. Raises KeyError for a forced kernel that does not exist."""
     wanted = dict(forced or {})
     nodes = []
     for n in graph.nodes:

@@ -1,8 +1,8 @@
 """A step that fits a memory: what is recomputed, and in how many pieces the loss goes, so that the derived peak is within a budget.
 
-Choices are tried in the order of the work they cost. Pieces of the loss cost none (see `runtime.kernels.linear_cross_entropy`), a
-statement that is recomputed its forward but for its last product, a repeat's body all of its forward. Reversible layers are the
-author's choice, and so are pieces of a feed-forward."""
+Choices are tried in an order of growing work, each with all of those before it. Pieces of the loss cost no products (see
+`runtime.kernels.linear_cross_entropy`), a statement that is recomputed its forward but for its last product, a repeat's body all of its
+forward. Reversible layers are the author's choice, and so are pieces of a feed-forward."""
 from __future__ import annotations
 
 import math
@@ -17,9 +17,10 @@ from plait.compiler.graph import Graph, Node
 from plait.compiler.kernels import Target
 from plait.compiler.passes.pieces import loss_in_pieces
 from plait.compiler.passes.recompute import Part, parts, recomputed
+from plait.compiler.prims import Loop
 from plait.compiler.program import Program
 from plait.compiler.step import Step
-from plait.dsl.errors import error
+from plait.dsl.errors import PlaitError, error
 from plait.dsl.numerals import BadNumber, read
 
 PIECES = (1, 4, 16, 64)
@@ -40,40 +41,58 @@ class Choice:
 @dataclass(frozen=True)
 class Fitted:
     """A program whose loss is planned so. peak: derived bytes of a training step (parameters, gradients, what Adam remembers, activations);
-    work: its multiply-adds of products over those of the step as written."""
+    most: with what kernels may take while they run; work: its multiply-adds of products over those of the step as written."""
     program: Program
     choice: Choice
     peak: int
+    most: int
     work: float
 
 
 def applied(program: Program, choice: Choice) -> Program:
-    """The program with a choice in its loss. ValueError where it has none."""
-    if program.loss is None: raise ValueError("a plan for a memory is one for training, and this program has no loss")
+    """The program with a choice in its loss. Raises PlaitError where it has none."""
+    if choice == Choice(): return program
+    if program.loss is None: raise _lossless(program)
     loss = loss_in_pieces(program.loss, program.sizes, choice.pieces) if choice.pieces > 1 else program.loss
     return replace(program, loss=recomputed(loss, program.sizes, lambda p: p.at in choice.recomputed))
 
 
 def fit(program: Program, budget: int, batch: int, target: Target | None = None, forced: Mapping[str, str] | None = None) -> Fitted:
-    """The choice that costs the least work and whose derived peak is within the budget (bytes), for so many sequences a step.
+    """The first choice in the order of work whose derived peak, with what kernels may take, is within the budget (bytes), for so many
+    sequences a step.
 
-    Raises PlaitError with the least that would fit, where none does, and where a dim has no value."""
+    Raises PlaitError with the least of these that would fit, where none does, where a dim has no value, and where there is no loss."""
+    if program.loss is None: raise _lossless(program)
+    if not isinstance(batch, int) or batch < 1: raise error("E0505", f"a step has at least one sequence, here {batch}", help="batch = 1")
     def step(p: Program) -> Step: return Step(lambda: p, target or Target(), forced or {})
 
     plain, least = _products(step(program)), None
-    cut = program.loss is not None and loss_in_pieces(program.loss, program.sizes, 2) is not program.loss
+    cut = loss_in_pieces(program.loss, program.sizes, 2) is not program.loss
     for places in _ladder(program, step(program)):
         tried: list[Fitted] = []
-        for pieces in reversed(PIECES) if cut else PIECES[:1]:
+        for pieces in _pieces(program) if cut else PIECES[:1]:
             made = applied(program, Choice(pieces, places))
-            tried.append(Fitted(made, Choice(pieces, places), peak(step(made), batch), _products(step(made)) / plain))
-            least = min((t for t in (least, tried[-1]) if t is not None), key=lambda t: t.peak)
-            if tried[-1].peak > budget: break                          # fewer pieces need no less
-        fitting = [t for t in tried if t.peak <= budget]
+            s = step(made)
+            tried.append(Fitted(made, Choice(pieces, places), peak(s, batch), most(s, batch), _products(s) / plain))
+            least = min((t for t in (least, tried[-1]) if t is not None), key=lambda t: (t.most, t.choice.pieces))
+            if tried[-1].most > max(budget, least.most): break         # fewer pieces need no less
+        fitting = [t for t in tried if t.most <= budget]
         if fitting: return fitting[-1]
     assert least is not None
-    raise error("E0607", f"a step of {program.model} does not fit into {size(budget)}: the least it needs is {size(least.peak)}",
-                numbers=f"with {least.choice}", help="fewer sequences a step, a shorter n, or reversible layers")
+    reversible = any(isinstance(n.op, Loop) and n.op.keep == "invert" for n in program.loss.walk())
+    raise error("E0607", f"a step of {program.model} does not fit into {size(budget)}: the least it needs is {size(least.most)}",
+                numbers=f"{least.choice}", help="fewer sequences a step, a shorter n" + ("" if reversible else ", or reversible layers"))
+
+
+def _pieces(program: Program) -> list[int]:
+    """Of the loss, most first: those that divide the length, where it is known; a ragged last piece would be counted whole."""
+    lengths = [program.sizes.integer(a.size) for i in program.inputs for a in i.value.axes if a.role == "sequence"]
+    return [p for p in reversed(PIECES) if all(n is None or n % p == 0 for n in lengths)]
+
+
+def _lossless(program: Program) -> PlaitError:
+    return error("E0601", f"a training step is fitted into a memory, and no train block names the model {program.model}",
+                 help=f"train {program.model} {{ loss = …; batch = … }}")
 
 
 def _ladder(program: Program, step: Step) -> Iterator[tuple[str, ...]]:
@@ -96,7 +115,7 @@ def _ladder(program: Program, step: Step) -> Iterator[tuple[str, ...]]:
         places, least = more, saved
         yield places
     bodies = tuple(p.at for p in found if p.copies)
-    if bodies: yield bodies
+    if bodies: yield (*bodies, *(at for at in places if not any(at.startswith(b + "/") for b in bodies)))
 
 
 def _below(n: Node, at: str) -> bool: return n.at == at or n.at.startswith(at + "/")
@@ -104,10 +123,19 @@ def _below(n: Node, at: str) -> bool: return n.at == at or n.at.startswith(at + 
 
 def peak(step: Step, batch: int) -> int:
     """Derived bytes of a step with so many sequences. Raises PlaitError where a dim has no value."""
+    return _bytes(step, step.peak, batch)
+
+
+def most(step: Step, batch: int) -> int:
+    """The same with what kernels may take while they run."""
+    return _bytes(step, step.most, batch)
+
+
+def _bytes(step: Step, e: sp.Expr, batch: int) -> int:
     sizes = step.program.sizes.bind(b=batch)
-    found = sizes.integer(step.peak)
+    found = sizes.integer(e)
     if found is None:
-        free = sorted(map(str, sizes.resolve(step.peak).free_symbols))
+        free = sorted(str(s) for s in sizes.resolve(e).free_symbols if sizes.value(s) is None)
         raise error("E0638", f"the memory of a step needs a value for {', '.join(free)}", help=f"--set {free[0]}=…")
     return found
 
@@ -131,7 +159,9 @@ def size(count: int) -> str:
 
 def bytes_of(text: int | str) -> int:
     """`4GiB` → 4,294,967,296. Raises PlaitError."""
-    if isinstance(text, int): return text
+    if not isinstance(text, str):
+        if isinstance(text, int) and text > 0: return text
+        raise error("E0505", f"{text!r} is no memory: it is a whole number of bytes, or a text", help='memory = "4GiB"')
     try: value, counted = read(text.strip())
     except BadNumber as wrong: raise error("E0505", str(wrong), help=f"{wrong.help}" or "--memory 4GiB") from None
     if not counted or value < 1: raise error("E0505", f"`{text}` is no memory: it is counted in KiB, MiB or GiB", help="--memory 4GiB")

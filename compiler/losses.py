@@ -10,7 +10,7 @@ from plait.compiler.graph import Node, Value
 from plait.compiler.layer import Stream
 from plait.compiler.names import Names, text
 from plait.compiler.pieces import pieces_of_many
-from plait.compiler.prims import Contract, Map, Rename
+from plait.compiler.prims import Broadcast, Contract, Map, Rename
 from plait.dsl import spec as ast
 from plait.dsl.errors import error
 from plait.dsl.suggest import ALIASES, suggest
@@ -73,6 +73,9 @@ def _arguments(call: ast.Call, streams, targets, names: Names):
     if not 0 <= float(names.sizes.value(smoothing) or 0) < 1:
         raise error("E0503", "smoothing is at least 0 and below 1", options["smoothing"].span)
     pieces = names.size(options["pieces"].value) if "pieces" in options else sp.Integer(1)
+    if pieces != 1 and not streams[logits.name].value.has("n"):
+        raise error("E0504", "pieces are of a sequence, and this loss has one target for a whole one", options["pieces"].span,
+                    help=f"cross_entropy({logits.name}, {inner.name})")
     return logits.name, targets[inner.name], smoothing, pieces
 
 
@@ -125,6 +128,9 @@ def output_layer(b: Builder, logits: Value) -> tuple[Value, list[Node]]:
     v = logits
     while v in made:
         n = made[v]
+        if isinstance(n.op, Broadcast) and len(n.op.axes) == len(n.ins[0].axes):          # another order of the axes: a layout
+            v = n.ins[0]
+            continue
         if isinstance(n.op, Rename) or isinstance(n.op, Map) and n.op.fn == "add" and n.ins[1].kind == "param": pass
         elif isinstance(n.op, Contract) and n.ins[1].kind == "param" and n.op.over == ("d",): return n.ins[0], [*tail, n]
         else: break

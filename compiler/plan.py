@@ -67,6 +67,9 @@ def decisions(graph: Graph, target: Target, forced: Mapping[str, str]) -> Iterat
 
 def _why(op: Region, target: Target, forced: Mapping[str, str]) -> str:
     """Asked for, or what the kernels that are preferred to it need and this call has not."""
+    asked = forced.get(op.name) or str(op.arg("kernel", "auto"))
+    wanted = next((k for k in KERNELS if k.region == op.name and k.name == asked), None)
+    if wanted is not None and not op.kernel: return f"{wanted.name}, which was asked for, {wanted.needs}"
     if op.name in forced: return "asked for"
     if op.arg("kernel", "auto") in (op.kernel or BODY, *(k.name for k in KERNELS)): return "as the spec says"
     before = []

@@ -66,6 +66,12 @@ class Step:
         weights = sp.Add(*(v.size for v in self.joint.graph.ins if v.kind == "param")) * memory.WIDTHS[self.target.dtype]
         return sp.expand(3 * weights) + memory.peak(self.running, self.target)
 
+    @cached_property
+    def most(self) -> sp.Expr:
+        """Bytes: the peak with what kernels may take while they run that have buffers of their own."""
+        weights = sp.Add(*(v.size for v in self.joint.graph.ins if v.kind == "param")) * memory.WIDTHS[self.target.dtype]
+        return sp.expand(3 * weights) + memory.peak(self.running, self.target, kernels=True)
+
     def saved(self, wanted: Callable[[Node], bool] = lambda n: True) -> sp.Expr:
         """Bytes kept from forward for backward, of what wanted nodes make."""
         return sp.expand(sp.Add(*(k.bytes for k in self.kept if wanted(k.node))))

@@ -51,6 +51,7 @@ CODES: dict[str, str] = {
     "E0605": "an input of the wrong shape",
     "E0606": "a parameter whose size is not known",
     "E0607": "a training step that does not fit the memory it is given",
+    "E0608": "a second derivative through what has only a first one",
     "E0610": "a data file that cannot be read",
     "E0611": "data that is empty or too short",
     "E0612": "an encoding or packing that is broken",

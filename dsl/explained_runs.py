@@ -58,10 +58,14 @@ RUNS: dict[str, Entry] = {
         "the dim a value, or choose smaller ones.",
         'plait.compile("specs/demo.plait")\n', 'plait.compile("specs/demo.plait", set={"V": 65})\n'),
     "E0607": (
-        "`--memory` recomputes statements, whole repeats, and cuts the loss into pieces, whatever costs the least work, until the derived "
-        "peak of a step fits: parameters, gradients, what Adam remembers, activations. The message says what the least is. A smaller batch "
+        "`--memory` cuts the loss into pieces, then recomputes statements, then whole repeats, until the derived peak of a step fits: "
+        "parameters, gradients, what Adam remembers, activations. The message says what the least is. A smaller batch "
         "or a shorter n needs less, a reversible stack keeps nothing that grows with its depth.",
         f"{DEMO} --memory 1MiB\n", f"{DEMO} --memory 64MiB\n"),
+    "E0608": (
+        "Kernels of plait's own, recurrences, recomputed and reversible parts bring their own backward, which cannot be differentiated "
+        "again. A gradient penalty needs a model without them: bodies instead of kernels, no chunked or reversible part.",
+        "torch.autograd.grad(model(x).sum(), x, create_graph=True)\n", "torch.autograd.grad(model(x).sum(), x)\n"),
     "E0610": (
         "The file that `data` names is not there, is a folder, or may not be read. Nothing is downloaded. A path starts at the folder of "
         "the spec; one given by `--set` is looked for in the current folder too.",

@@ -79,18 +79,28 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, set)
     if isinstance(spec_or_path, Spec) and set: spec = load(spec.path, {**spec.settings, **set})
     from plait.compiler.fit import bytes_of, fit
-    from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
     from plait.runtime.module import Module, target_of
     name, where = chosen(spec.file, model), device_of(device)
-    wanted = kernels_of(f"{region}={kernel}" for region, kernel in (kernels or {}).items())
+    wanted = _kernels(kernels)
     program = expand(spec.file, name, loss=True)
     if memory is not None: program = fit(program, bytes_of(memory), batch, target_of(where.type), wanted).program
     return Module(program, device=where, compile=compile, kernels=wanted)
 
 
+def _kernels(kernels: Mapping[str, str] | None) -> dict[str, str]:
+    """Checked. Raises PlaitError."""
+    from plait.compiler.plan import kernels_of
+    if kernels is not None and not isinstance(kernels, Mapping):
+        raise error("E0505", f"kernels are given by their regions, and this is a {type(kernels).__name__}", help='kernels={"lstm": "body"}')
+    return kernels_of(f"{region}={kernel}" for region, kernel in (kernels or {}).items())
+
+
 def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto",
-          steps: int | None = None, out: str | Path | None = None, compile: bool = True, console=None) -> Run:
-    """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics)."""
+          steps: int | None = None, out: str | Path | None = None, compile: bool = True, console=None,
+          kernels: Mapping[str, str] | None = None, memory: int | str | None = None) -> Run:
+    """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics). kernels, memory: as `compile`."""
+    from plait.compiler.fit import bytes_of
     from plait.training import start
-    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console)
+    most = bytes_of(memory) if memory is not None else None
+    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console, _kernels(kernels), most)

@@ -29,14 +29,16 @@ def memory() -> int:
 
 
 def batch_of(file: File, model: str) -> int:
-    """Sequences in a batch, as the train block says, or as many as its tokens fill; 1 where it does not say."""
+    """Sequences that a step takes at once, as the train block says, or as many as its tokens fill; 1 where it does not say."""
     from plait.runtime.recipe import recipe
     found = recipe(file.spec, model, file.values(model))
     if not found or not isinstance(found.batch.amount, int): return 1
-    if found.batch.unit == "sequences": return found.batch.amount
+    at_once = found.microbatch or found.batch
+    if not isinstance(at_once.amount, int): return 1
+    if at_once.unit == "sequences": return at_once.amount
     program = expand(file, model)
     lengths = [program.sizes.integer(a.size) for i in program.inputs for a in i.value.axes if a.role == "sequence"]
-    return max(1, found.batch.amount // lengths[0]) if lengths and lengths[0] else 1
+    return max(1, at_once.amount // lengths[0]) if lengths and lengths[0] else 1
 
 
 def check(file: File) -> Checked:

@@ -231,7 +231,9 @@ def graph(file: File, model: Model = None, set: Settings = None,
           device: Annotated[str, typer.Option("--device", help="plan for cpu or cuda")] = "cpu") -> None:
     """Print the graph of primitives that a model expands into, or how it runs, or draw its layers."""
     from plait.api import Spec, chosen
+    from plait.dsl.errors import error
     spec = Spec(file, _opened(file, set))
+    if out is not None and (plan or kernel or memory): raise error("E0505", "a drawing shows no plan", help="leave --out away")
     if out is not None:
         from plait.drawing import draw
         from plait.plot import checked

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from plait.api import Spec
 from plait.checking import batch_of
-from plait.compiler.fit import bytes_of, fit, peak, size
+from plait.compiler.fit import bytes_of, fit, most, peak, size
 from plait.compiler.kernels import Target
 from plait.compiler.plan import kernels_of, plan
 from plait.compiler.step import Step
@@ -26,7 +26,18 @@ def told(spec: Spec, model: str, kernels: Iterable[str], memory: str | None, dev
         program = found.program
         lines.append(f"  to fit {size(bytes_of(memory))}: {found.choice}; {found.work:.3f} times the multiply-adds")
     made = plan(program.loss or program.graph, program.sizes, target, wanted)
-    try: lines.append(f"  a step of {sequences} takes {size(peak(Step(lambda: program, target, wanted), batch))} at its peak, derived")
-    except PlaitError: pass                                        # a dim has no value
+    try: lines += _memory(Step(lambda: program, target, wanted), sequences, batch)
+    except PlaitError as free: lines.append(f"  {free.diagnostics[0].message}")
+    unused = [r for r in wanted if all(d.what != r for d in made.decisions)]
+    lines += [f"  no {r} here: --kernel {r}={wanted[r]} changes nothing" for r in unused]
     kind = "training" if program.loss is not None else "forward and backward of the outputs"
     return "\n".join([f"{model}: {kind} on {device}, float32", made.text("  "), *lines])
+
+
+def _memory(step: Step, sequences: str, batch: int) -> list[str]:
+    """Derived, for an eager step; with what comes on top where a kernel has buffers of its own, or keeps what only its library knows."""
+    low, high = peak(step, batch), most(step, batch)
+    above = f", {size(high)} with all that its kernels may take while they run" if high > low else ""
+    library = sorted({kernel for _, kernel in step.joint.measured})
+    return [f"  a step of {sequences} takes {size(low)} at its peak, derived{above}",
+            *(f"  what the library's {k} keeps besides is its own: --kernel {k}=body has a derived peak" for k in library)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from plait.compiler.plan import kernels_of
 from plait.dsl.errors import Diagnostic, PlaitError, error
 from plait.runtime import codec
 from plait.runtime.codec import Codec
@@ -93,7 +94,9 @@ def about(folder: Path) -> tuple[str, Path]:
 def plan(folder: Path) -> tuple[dict[str, str], int, tuple[str, ...]]:
     """What was asked of the plan of a run: kernels by region, the pieces of the loss, the places that are recomputed."""
     match _object(folder, ABOUT).get("plan") or {}:
-        case {"kernels": dict(kernels), "pieces": int(pieces), "recomputed": list(places)}: return kernels, pieces, tuple(map(str, places))
+        case {"kernels": dict(kernels), "pieces": int(pieces), "recomputed": list(places)} if pieces >= 1:
+            try: return kernels_of(f"{k}={v}" for k, v in kernels.items()), pieces, tuple(map(str, places))
+            except PlaitError: pass
         case {**more} if not more: return {}, 1, ()
     raise _damaged(folder, ABOUT, "what it says of the plan cannot be read")
 

@@ -25,21 +25,27 @@ class Full(nn.Module):
 class Blocks(nn.Module):
     """Causal attention over a window, by the fused kernel on blocks of queries, each with the keys it can see."""
 
-    def __init__(self, heads: int, window: int, block: int = 256):
+    def __init__(self, heads: int, window: int, block: int = 64):
         super().__init__()
         self.heads, self.window, self.block = heads, window, block
-        self.span = block * (1 + -(-(window - 1) // block))
+        self.span = block + window - 1
+        self.made: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         n, block, span = x.shape[1], self.block, self.span
         pad, count = -n % block, -(-n // block)
         q = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         b, h, _, w = q.shape
-        keys = F.pad(q, (0, 0, span - block, pad)).unfold(2, span, block).transpose(-1, -2).reshape(b * h, count, span, w)
-        rows = torch.arange(block, device=x.device)[:, None] + span - block
-        columns = torch.arange(span, device=x.device)
-        seen = (columns <= rows) & (rows - columns < self.window)
-        there = torch.arange(count, device=x.device)[:, None, None] * block + columns >= span - block
-        mask = torch.zeros(count, block, span, dtype=q.dtype, device=x.device).masked_fill(~(seen & there), float("-inf"))
-        o = F.scaled_dot_product_attention(F.pad(q, (0, 0, 0, pad)).reshape(b * h, count, block, w), keys, keys, attn_mask=mask)
+        keys = F.pad(q, (0, 0, span - block, pad)).unfold(2, span, block).transpose(-1, -2).flatten(0, 1)        # a view of the padded keys
+        queries = F.pad(q, (0, 0, 0, pad)).reshape(b * h, count, block, w)
+        o = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=self.mask(count, x.device))
         return o.reshape(b, h, n + pad, w)[:, :, :n].transpose(1, 2).flatten(-2)
+
+    def mask(self, count: int, device: torch.device) -> Tensor:
+        """[blocks, queries, keys], made once for a length."""
+        if self.made is None or len(self.made) != count:
+            rows = torch.arange(self.block, device=device)[:, None] + self.span - self.block
+            columns = torch.arange(self.span, device=device)
+            there = torch.arange(count, device=device)[:, None, None] * self.block + columns >= self.span - self.block
+            self.made = (columns <= rows) & (rows - columns < self.window) & there
+        return self.made

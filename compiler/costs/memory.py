@@ -4,14 +4,14 @@ Bytes: reals by the target's dtype, indices 8, truth values 1; views have no sto
 walked once, and what it hands on grows, or is used up, trip by trip, so that the first or the last trip is the fullest."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import sympy as sp
 
 from plait.compiler.costs.maxplus import Late, Sum, expression, late, plus, pruned, written
 from plait.compiler.costs.order import over_trips
-from plait.compiler.costs.scratch import SCALES, bound, special, sure, surely
+from plait.compiler.costs.scratch import SCALES, bound, of_kernels, special, sure, surely
 from plait.compiler.derive import Joint
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.kernels import Target
@@ -95,26 +95,29 @@ def _operands(joint: Joint, saved: set[Value]) -> Iterator[Kept]:
             yield Kept(n, 8 * v.size)
 
 
-def peak(joint: Joint, target: Target, slack: bool = False) -> sp.Expr:
+def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = False) -> sp.Expr:
     """The most bytes alive at once in forward and backward, without the parameters, the inputs and what the optimiser remembers;
-    gradients stay until the update. slack: with what each node may need besides while it runs."""
+    gradients stay until the update. slack: with what each node may need besides while it runs; kernels: with what kernels may need that
+    have buffers of their own."""
     made = joint.graph.outs[:joint.count]
     scalars = [made[k] for k in joint.seeds if not made[k].axes]                 # the loss stays in the caller's hand
     graph = replace(joint.graph, outs=(*scalars, *joint.graph.outs[joint.count:]))
     held = set(joint.saved) | set(joint.graph.ins)
     shared = frozenset(stack for stack, first in joint.starts.items() if first in held)
     seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
-    return written(_Walk(target, shared, sure(graph), special(graph) if slack else None).graph(graph, seeds, set()))
+    return written(_Walk(target, shared, sure(graph), special(graph) if slack or kernels else None,
+                         bound if slack else of_kernels).graph(graph, seeds, set()))
 
 
 @dataclass
 class _Walk:
     """shared: stacks whose first entry lies elsewhere and is counted there. sure: what kernels certainly take while they run;
-    scratch: what they may take, where slack is asked for."""
+    scratch: what they may take, where that is asked for, and `more`: what of it counts."""
     target: Target
     shared: frozenset[Value] = frozenset()
     sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
     scratch: Mapping[tuple[str, str], sp.Expr] | None = None
+    more: Callable[[Node, Mapping[tuple[str, str], sp.Expr]], sp.Expr] = bound
     sizes: dict[tuple, Sum] = field(default_factory=dict)
 
     def bytes(self, v: Value) -> Sum:
@@ -170,7 +173,7 @@ class _Walk:
         """What is alive while a node runs."""
         kernel = n.op.kernel if isinstance(n.op, Region) else getattr(n.op, "fn", "")
         more = self.sure.get((n.at, kernel), sp.Integer(0)) + surely(n)
-        if self.scratch is not None: more += bound(n, self.scratch)
+        if self.scratch is not None: more += self.more(n, self.scratch)
         yield from plus((live,), late(more)) if more != 0 else (live,)
 
     def deciding(self, g: Graph) -> set[Value]:
@@ -196,7 +199,7 @@ class _Walk:
         """The fullest trip: the first, or the last. What dies here is handed in: a state lives as long as its trip needs it, a slice of
         what forward kept until its own use in its trip."""
         body, c = op.body, op.carried
-        pairs = [(v, i) for v, i in zip(n.ins, body.ins) if v in dying and v.kind != "param"]
+        pairs = [(v, i) for v, i in zip(n.ins, body.ins) if v in dying and v.kind != "param" and not _at_once(n, op)]
         states = [(v, i) for v, i in pairs if i in body.ins[:c]]
         slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
         freed = _plus(*(self.bytes(i) for _, i in slices))
@@ -211,6 +214,12 @@ class _Walk:
         grown = _minus(stacks, freed)
         end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
         return [*first, *plus(later, (grown,)), *plus(later, end)]
+
+
+def _at_once(n: Node, op: Loop) -> bool:
+    """Does the way back of a whole loop run as one function? What it was given is held by its caller until it is done: nothing goes
+    trip by trip."""
+    return n.phase == "backward" and (op.axis.role == "sequence" or n.name == "invert back")
 
 
 def _inside(n: Node) -> bool:

@@ -52,6 +52,11 @@ def bound(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
     return 2 * INTEGER * _size(*n.ins, *n.outs)
 
 
+def of_kernels(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
+    """Of `bound` what kernels may take that have buffers of their own."""
+    return own.get((n.at, n.op.kernel.removesuffix("_backward")), sp.Integer(0)) if isinstance(n.op, Region) else sp.Integer(0)
+
+
 def _size(*values: Value) -> sp.Expr:
     return sp.Add(*(v.size for v in values if v.kind != "const"))
 
@@ -63,10 +68,11 @@ def _convolution(op: Region) -> sp.Expr:
 
 
 def _block(op: Region) -> sp.Expr:
-    """The scores of a block of rows, and their exponentials."""
+    """The scores of a block of rows, or their slopes beside them; with dropout the integers of its random numbers."""
     q, k = op.body.ins[:2]
     outer = volume([a for a in q.axes if a.name not in ("n", "k")])
-    return 2 * REAL * outer * sp.Min(BLOCK_ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
+    each = 2 * REAL + (2 * INTEGER if op.arg("dropout") else 0)
+    return each * outer * sp.Min(BLOCK_ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
 
 
 def _rowwise(op: Region) -> sp.Expr:

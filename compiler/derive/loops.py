@@ -179,7 +179,7 @@ def reversed_loop(r: Reversal, b: Scope, gs: Sequence[Value | None], place: dict
     coming = [known(gs[k], (op.axis, *op.body.outs[k].axes)) for k in given(r)]
     formals = (*r.states[:len(carried)], *sums.values(), *r.streams, *r.stacks, *(back.captured[v] for v in (*moving, *resting)))
     loop = Loop(Graph(formals, nodes, results), op.axis, len(after), len(coming) + len(moving), "save", op.index, not op.reverse)
-    made = b.emit(loop, *starts, *coming, *(place[v] for v in (*moving, *resting)))
+    made = b.emit(loop, *starts, *coming, *(place[v] for v in (*moving, *resting)), name=f"{op.keep} back")
     found = dict(zip((*carried, *sums), made)) | dict(zip(sliced, made[len(after):]))
     behind = len(after) + len(stacked) + len(extra)
     held: Mapping[Value, Value | Earlier] = {**place, **(before or {})}

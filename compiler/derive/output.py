@@ -24,7 +24,9 @@ def linear_cross_entropy(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[V
     active = set(hot)
     tape = record(b, body.nodes[:at], env, active)
     operands = tuple(env[v] for v in n.ins)
+    before = len(b.nodes)
     found, made = at_once(b, n, operands, [v in active for v in operands], [_one(b, v.axes) for v in n.outs])
+    b.nodes[before:] = [replace(m, op=replace(m.op, body=_first(m.op.body))) if isinstance(m.op, Loop) else m for m in b.nodes[before:]]
     env.update(zip(n.outs, made))
     record(b, body.nodes[at + 1:], env, set())
     seeds: dict[Value, Value] = {}
@@ -32,6 +34,12 @@ def linear_cross_entropy(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[V
         if g is not None: accumulate(b, seeds, v, g)
     grads = pullback(b, tape, seeds)
     return [env[body.outs[0]], *(b.broadcast(grads[v], *v.axes) if grads[v].names != v.names else grads[v] for v in hot)]
+
+
+def _first(body: Graph) -> Graph:
+    """What a loop that is recomputed computes again is computed here for the first time."""
+    body = body.map_bodies(_first)
+    return replace(body, nodes=tuple(replace(n, phase="forward") if n.phase == "recompute" else n for n in body.nodes))
 
 
 def _one(b: Scope, axes: tuple[Axis, ...]) -> Value: return b.emit(Broadcast(axes), b.const(1))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Node, Value, live
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.loops import Known, autocast, knowing
 from plait.compiler.lowering.tensors import stable_order
 from plait.compiler.prims import VIEWS, Loop, Map, Region
@@ -215,7 +215,7 @@ class Reversible(torch.autograd.Function):
         return tuple(streams)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, *given):
         c, count = ctx.split
         saved = ctx.saved_tensors

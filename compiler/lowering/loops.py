@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.prims import Loop
 
 
@@ -133,7 +133,7 @@ class Ahead(torch.autograd.Function):
         return torch.stack(made)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad):
         return None, None, None, None, *ctx.found
 
@@ -161,7 +161,7 @@ class Recomputed(torch.autograd.Function):
         return outs
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, *grads):
         saved = iter(ctx.saved_tensors)
         wanted = ctx.needs_input_grad[3:]
@@ -224,7 +224,7 @@ class Pieces(torch.autograd.Function):
         return tuple(outs)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, *grads):
         saved, loop = iter(ctx.saved_tensors), ctx.loop
         wanted = ctx.needs_input_grad[3:]

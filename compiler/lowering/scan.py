@@ -11,13 +11,13 @@ from itertools import chain, repeat
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _disable_current_modes
 
 from plait.compiler.derive import derive
 from plait.compiler.derive.inline import chosen
 from plait.compiler.graph import Graph, Node, Value, live
 from plait.compiler.lowering import segments
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.loops import autocast
 from plait.compiler.lowering.step import OWN, Run, compiled, fresh
 from plait.compiler.passes.tiles import tiles
@@ -209,7 +209,7 @@ class Scanned(torch.autograd.Function):
         return outs
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, *grads: Tensor):
         form = ctx.form
         with torch.autocast(**ctx.autocast): found = ctx.back(*ctx.saved_tensors, *(grads[k] for k in form.seeds))

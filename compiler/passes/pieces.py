@@ -36,6 +36,6 @@ def _loss(graph: Graph, sizes: Sizes) -> tuple[Node, Node] | None:
         if not (isinstance(n.op, Region) and n.op.name == "cross_entropy"): continue
         total = readers.get(n.outs[0])
         _, tail = output_layer(Builder.continuing(graph, sizes), n.ins[0])
-        alone = all(read.count(v) == 1 for v in (n.outs[0], *(v for m in tail for v in m.outs)))
+        alone = all(read.count(v) == 1 for v in (n.ins[0], n.outs[0], *(v for m in tail for v in m.outs)))
         if tail and alone and n.ins[0].has("n") and total is not None and total.op == Reduce("sum", n.outs[0].names): return n, total
     return None

@@ -64,7 +64,9 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func._overloadpacket)
+        packet = func._overloadpacket
+        plain = getattr(torch.ops.aten, packet.__name__.removesuffix("_"), packet)            # a product into its operand counts too
+        formula = flop_registry.get(packet) or flop_registry.get(plain)
         if formula is not None: self.flops += formula(*args, **(kwargs or {}), out_val=out)
         return out
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from plait.compiler.graph import Graph
 from plait.compiler.kernels import BLOCK_ROWS
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
-from plait.compiler.lowering.tensors import LOW, scramble
+from plait.compiler.lowering.tensors import LOW, scrambled
 from plait.compiler.prims import Random
 
 
@@ -139,9 +139,9 @@ class How:
         first = torch.zeros((), dtype=torch.int64, device=rows.device)
         for size, stride in outer: first = first[..., None] + torch.arange(size, device=rows.device) * stride
         first = first.reshape(outer[0][0], -1)
-        element = first[:, :, None, None] + (rows * of_row)[:, None] + columns * of_column
-        bits = scramble(scramble(element ^ (key & LOW)) ^ (key >> 32))
-        return (bits >> 8).double() * 2.0**-24 >= self.drop
+        element = first[:, :, None, None] + ((rows * of_row)[:, None] + columns * of_column)
+        bits = scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
+        return bits.bitwise_right_shift_(8).double().mul_(2.0**-24) >= self.drop
 
 
 class Rowwise(torch.autograd.Function):
@@ -157,11 +157,11 @@ class Rowwise(torch.autograd.Function):
             seen = columns[:a + len(rows)] if how.causal and m > a + len(rows) else columns
             s, = Rowwise.scores(q, k, mask, how, rows, seen)
             top = s.amax(-1, keepdim=True).clamp(min=torch.finfo(s.dtype).min)
-            e = (s - top).exp()
-            row = e.sum(-1, keepdim=True)
+            p = s.sub_(top).exp_()
+            row = p.sum(-1, keepdim=True)
             total[:, :, rows] = torch.where(row > 0, top + row.log(), float("inf")).squeeze(-1)     # a row that sees nothing: exp gives 0
-            p = e / torch.where(row > 0, row, 1)
-            if how.drop: p = p * how.kept(key, rows, seen) / (1 - how.drop)
+            p.div_(torch.where(row > 0, row, 1))
+            if how.drop: p.mul_(how.kept(key, rows, seen)).div_(1 - how.drop)
             out[:, :, rows] = p.to(v.dtype) @ v[:, :, :len(seen)]
         ctx.save_for_backward(q, k, v, mask, key, out, total)
         ctx.how = how
@@ -169,12 +169,12 @@ class Rowwise(torch.autograd.Function):
 
     @staticmethod
     def scores(q, k, mask, how: How, rows, seen) -> tuple[Tensor]:
-        s = (q[:, :, rows] @ k[:, :, :len(seen)].transpose(-1, -2)).to(torch.promote_types(q.dtype, torch.float32)) * how.scale
+        s = (q[:, :, rows] @ k[:, :, :len(seen)].transpose(-1, -2)).to(torch.promote_types(q.dtype, torch.float32)).mul_(how.scale)
         ok = allowed(rows, seen, None if mask is None else mask[:, :len(seen)], how.causal, how.own)
         return (s if ok is None else s.masked_fill_(~ok, float("-inf")),)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad):
         q, k, v, mask, key, out, total = ctx.saved_tensors
         how: How = ctx.how
@@ -187,15 +187,15 @@ class Rowwise(torch.autograd.Function):
             seen = columns[:a + len(rows)] if how.causal and m > a + len(rows) else columns
             w = len(seen)
             s, = Rowwise.scores(q, k, mask, how, rows, seen)
-            p = (s - total[:, :, rows, None]).exp()
+            p = s.sub_(total[:, :, rows, None]).exp_()
             g = grad[:, :, rows]
             dp = (g @ v[:, :, :w].transpose(-1, -2)).to(p.dtype)
             used = p
             if how.drop:
                 keep = how.kept(key, rows, seen).to(p.dtype) / (1 - how.drop)
-                dp, used = dp * keep, p * keep
+                dp, used = dp.mul_(keep), p * keep
             dv[:, :, :w] += (used.to(g.dtype).transpose(-1, -2) @ g)
-            ds = (p * (dp - delta[:, :, rows]) * how.scale).to(q.dtype)
+            ds = dp.sub_(delta[:, :, rows]).mul_(p).mul_(how.scale).to(q.dtype)
             dq[:, :, rows] = ds @ k[:, :, :w]
             dk[:, :, :w] += ds.transpose(-1, -2) @ q[:, :, rows]
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None, None

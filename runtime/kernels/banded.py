@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from plait.compiler.kernels import BAND_SLAB, band
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
 from plait.runtime.kernels.attention import Layout
 from plait.runtime.kernels.lsh_pieces import compiled
@@ -152,7 +152,7 @@ class Banded(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor):
         q, k, v, mask, out, lse = ctx.saved_tensors
         how: How = ctx.how

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
 from plait.runtime.kernels.lsh_pieces import compiled
 
@@ -105,7 +105,7 @@ class Summed(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor):
         again = torch._C._autograd._get_current_graph_task_keep_graph()
         dx, dw, db = (t if t is None else t * grad if again else t.mul_(grad) for t in ctx.saved_tensors)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from plait.compiler.lowering.derivatives import first_only
 from plait.runtime.kernels import lsh_pieces as pieces
 
 
@@ -140,7 +140,7 @@ class Attend(torch.autograd.Function):
         torch.bmm(p, s.values, out=out.view(c, m, -1))
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx, grad: Tensor):
         q, v, result, lse, rows, place, code, seen = ctx.saved_tensors
         how: How = ctx.how

@@ -177,3 +177,11 @@ def test_a_model_that_sees_what_it_predicts(causal, shift, target, leak):
         way = found[0].numbers.split(" → ")
         assert way[0] == "text" and way[-2:] == ["logits", "loss"]
         assert causal or "attention" in way
+
+
+def test_a_pooled_loss_has_no_pieces():
+    text = ("plait 1\nmodel m {\n  input x: stream[8, 4]\n  input c: class of 3\n  y = x { pool(mean); linear(3) }\n  output y: [3]\n}\n"
+            "train m {\n  data = bytes(\"a\")\n  loss = cross_entropy(y, c, pieces = 4)\n  stop = 1 steps\n}\n")
+    with pytest.raises(PlaitError) as wrong: expand(open_file(parse(text)), "m", loss=True)
+    d, = wrong.value.diagnostics
+    assert d.code == "E0504" and text[d.span.start:d.span.end] == "pieces = 4"

@@ -100,6 +100,46 @@ def test_a_run_keeps_its_plan(spec, tmp_path):
         torch.testing.assert_close(whole[k], plain[k], rtol=1e-3, atol=1e-5)
 
 
+def test_a_batch_of_tokens_is_so_many_sequences(spec, tmp_path):
+    """37 tokens are two sequences of 16."""
+    tokens = ("--set", "train.batch=37 tokens")
+    assert "a step of 2 sequences" in run("graph", spec, "--plan", "--set", "V=9", *tokens).stdout
+    run("train", spec, *tokens, "--memory", "120KiB", "--eager", "--steps", 1, "--out", tmp_path / "run")
+
+
+def test_what_a_plan_cannot_do_is_said(spec):
+    assert "E0601" in run("graph", ROOT / "specs" / "table1.plait", "--model", "recurrent", "--memory", "1GiB", code=1).stderr
+    with pytest.raises(PlaitError): plait.compile(ROOT / "specs" / "table1.plait", "recurrent", memory="1GiB")
+    free = run("graph", ROOT / "specs" / "demo.plait", "--memory", "1GiB", code=1).stderr
+    assert "needs a value for V\n" in free and "--set V=" in free
+    dropped = run("graph", spec, "--plan", "--set", "V=9", "--kernel", "attention=body").stdout
+    assert "no attention here" in dropped
+    assert "E0505" in run("graph", spec, "--plan", "--out", "x.svg", code=1).stderr
+    assert "what the library's lstm keeps" in run("graph", spec, "--plan", "--set", "V=9").stdout
+
+
+@pytest.mark.parametrize("how", [dict(memory=1.5), dict(memory=-5), dict(memory=b"4GiB"), dict(memory="1GiB", batch=0),
+                                 dict(memory="1GiB", batch=2.5), dict(kernels=["lstm"]), dict(kernels={"lstm": "nothing"})])
+def test_wrong_arguments(spec, how):
+    with pytest.raises(PlaitError): plait.compile(spec, set={"V": 9}, compile=False, **how)
+
+
+def test_a_kernel_that_was_asked_for_and_cannot():
+    text = "plait 1\nmodel m { input x: stream[4, 8]\n y = x { attention(heads = 2, dropout = 0.1, kernel = fused) }\n output y: [4, 8] }\n"
+    program = plait.api.Spec("m", plait.files.opened(Path("m.plait"), text=text)).program("m")
+    decided = next(d for d in plan(program.graph, program.sizes).decisions if d.what == "attention")
+    assert decided.how == "body" and decided.why == "scaled_dot_product_attention, which was asked for, takes no dropout"
+
+
+@pytest.mark.parametrize("damage", [{"kernels": {"gru": "bogus"}}, {"pieces": -3}, {"recomputed": 7}])
+def test_a_damaged_plan_of_a_run(spec, tmp_path, damage):
+    run("train", spec, "--eager", "--steps", 1, "--out", tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({**about, "plan": {**about["plan"], **damage}}))
+    assert "the plan cannot be read" in run("resume", tmp_path / "run", "--eager", code=1).stderr
+
+
 def test_a_memory_that_is_too_small(spec, tmp_path):
     found = run("train", spec, "--memory", "10KiB", "--out", tmp_path / "run", code=1)
     assert "E0607" in found.stderr and "the least it needs is" in found.stderr and not (tmp_path / "run").exists()

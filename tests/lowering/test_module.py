@@ -190,3 +190,18 @@ def test_losses_and_scores(kit):
     assert torch.allclose(total, each.sum()) and count == 21 and torch.allclose(mean, total / 21) and torch.equal(m.loss(x), mean)
     total, count, correct = m.score(x)
     assert torch.allclose(total, each.sum()) and count == 21 and correct == (logits.argmax(-1) == x[:, 1:]).sum()
+
+
+@pytest.mark.parametrize("chain", ["residual { gru(8) }", "residual { attention(heads = 2, window = 3) }",
+                                   "residual { lsh_attention(heads = 2, chunk = 4) }", "residual { attention(heads = 2, dropout = 0.1) }",
+                                   "residual { chunked(over = n, pieces = 2) { feed_forward(16) } }",
+                                   "reversible(repeat = 2) { f: { linear(8) }; g: { linear(8) } }"])
+def test_a_second_derivative_is_refused(kit, chain):
+    """A residual leads round what has a first derivative only: without a word the way through it would be left out."""
+    m = kit.module(f"{chain}; linear(8)", dtype=torch.float32)                   # in float32 a gru is plait's own scan
+    x = torch.randn(2, 7, 8, requires_grad=True)
+    with pytest.raises(PlaitError) as wrong: torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
+    assert wrong.value.diagnostics[0].code == "E0608"
+    plain = kit.module("residual { linear(8); tanh }; linear(8)", dtype=torch.float32)
+    g, = torch.autograd.grad(plain(x).square().sum(), x, create_graph=True)
+    assert torch.autograd.grad(g.square().sum(), x)[0].isfinite().all()

@@ -121,6 +121,15 @@ def test_a_loss_is_cut_into_pieces(kit, chain, pieces):
     assert program.sizes.value(macs(other.loss)) == program.sizes.value(macs(written.loss))
 
 
+def test_a_loss_after_a_recurrence_is_cut_too(kit):
+    """A scan leaves its features in another order: a layout, no reason to keep all logits."""
+    program = kit.program("embed(V, width = d); gru(8); layer_norm; unembed(V)", **LOSS)
+    other = replace(program, loss=loss_in_pieces(program.loss, program.sizes, 4))
+    assert "linear_cross_entropy" in {n.op.name for n in other.loss.walk() if isinstance(n.op, Region)}
+    x = torch.randint(11, (2, 8))
+    kit.close(results(other, x, True), results(program, x, True), 1e-12)
+
+
 @pytest.mark.parametrize("chain, loss", [("embed(V, width = V)", "cross_entropy(y, next(x))"),
                                          ("embed(V, width = d); linear(V); relu", "cross_entropy(y, next(x))"),
                                          ("embed(V, width = d); linear(V)", "cross_entropy(y, next(x), pieces = 3)")])

@@ -8,7 +8,7 @@ import torch
 
 from plait import files
 from plait.compiler.expand import expand
-from plait.compiler.fit import Choice, bytes_of, fit, peak
+from plait.compiler.fit import Choice, bytes_of, fit, most, peak
 from plait.compiler.step import Step
 from plait.dsl.errors import PlaitError
 from plait.runtime.audit import measure
@@ -33,6 +33,8 @@ ATTENDING = "residual { attention(heads = h, causal = true) }; residual { feed_f
 BODIES = {"decoder": (64, ATTENDING), "wide output": (2048, ATTENDING),
           "dropout": (512, "residual(dropout = 0.1) { attention(heads = h) }; residual { feed_forward(4 * d, activation = gelu) }"),
           "one statement": (64, "residual { linear(4 * d); gelu; linear(d) }"),
+          "by rows": (64, "residual { attention(heads = h, kernel = rowwise) }; residual { feed_forward(4 * d) }"),
+          "dropped scores": (64, "residual { attention(heads = h, dropout = 0.1) }; residual { feed_forward(4 * d) }"),
           "convolution": (64, "residual { conv(d, kernel = 3) }; residual { feed_forward(2 * d) }")}
 
 
@@ -53,11 +55,11 @@ def measured(p) -> int:
 @pytest.mark.parametrize("kind", BODIES)
 def test_the_peak_is_within_the_budget_and_measured(kind):
     p = program(kind)
-    full, found = peak(Step(lambda: p), measure.BATCH), []
+    full, found = most(Step(lambda: p), measure.BATCH), []
     for share in (1.0, 0.8, 0.6, 0.45):
         try: fitted = fit(p, int(full * share), measure.BATCH)
         except PlaitError: break
-        assert fitted.peak <= full * share
+        assert fitted.peak <= fitted.most <= full * share
         assert fitted.peak == peak(Step(lambda f=fitted: f.program), measure.BATCH)
         if fitted.choice in [f.choice for f in found]: continue
         assert abs(measured(fitted.program) / fitted.peak - 1) <= 0.1, fitted.choice
