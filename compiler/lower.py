@@ -355,7 +355,9 @@ class Lowering:
 
     def tail(self, op: Loop, sizes: Sizes, loose: tuple[sp.Symbol, ...]) -> Ending | None:
         """How a recomputed body is recomputed, where not all of it is."""
-        if op.keep != "recompute" or op.carried or any(map(nested, op.body.ins)): return None
+        if op.keep != "recompute" or any(map(nested, op.body.ins)): return None
+        states = zip(op.body.ins[:op.carried], op.body.outs)
+        if any(v.names != o.names for v, o in states): return None             # gradients come laid out as the states
         found = tail(op.body, sizes)
         if found is None: return None
         low = Lowering(sizes, self.kernels, self.compile, self.inverted)

@@ -10,7 +10,7 @@ import sympy as sp
 
 from plait.compiler.axis import axis
 from plait.compiler.graph import Graph, Node, Value, live
-from plait.compiler.prims import Const, Contract, Gather, Loop
+from plait.compiler.prims import Const, Contract, Gather, Loop, Random
 from plait.compiler.sizes import Sizes
 from plait.compiler.verify import verify
 
@@ -84,8 +84,8 @@ def _worth(nodes: list[Node]) -> bool:
 
 
 def _wrapped(graph: Graph, part: Part) -> Graph:
-    """The graph with a part in a loop of one trip. What reads no input (numbers, positions) is made where it is used, not handed over."""
-    free = _free(graph.nodes)
+    """The graph with a part in a loop of one trip. Numbers, positions and keys are made where they are used, not handed over."""
+    free = _free(graph)
     moved = [n for n in part.nodes if n not in free]
     inside = set(moved)
     read = {v for n in graph.nodes if n not in inside for v in n.ins} | set(graph.outs)
@@ -110,12 +110,12 @@ def _renamed(n: Node, names: dict[Value, Value]) -> Node:
     return replace(n, ins=tuple(names[v] for v in n.ins), outs=tuple(names[v] for v in n.outs))
 
 
-def _free(nodes: tuple[Node, ...]) -> list[Node]:
-    """Those that read no input, in order."""
-    known: set[Value] = set()
+def _free(graph: Graph) -> list[Node]:
+    """The nodes that read no input but keys, in order; not the random numbers themselves."""
+    known = {v for v in graph.ins if v.kind == "index" and not v.axes}
     found = []
-    for n in nodes:
-        if n.body is not None or not all(v in known for v in n.ins): continue
+    for n in graph.nodes:
+        if n.body is not None or isinstance(n.op, Random) or not all(v in known for v in n.ins): continue
         known.update(n.outs)
         found.append(n)
     return found

@@ -1,20 +1,28 @@
 """A step that is fitted into a memory: its derived peak is within the budget, and what the allocator hands out is what was derived."""
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from plait import files
+from plait.compiler.claim import claim
+from plait.compiler.costs.training import by_phase
+from plait.compiler.derive import derive
 from plait.compiler.expand import expand
 from plait.compiler.fit import Choice, bytes_of, fit, most, peak
+from plait.compiler.kernels import KERNELS, Target
+from plait.compiler.passes.pieces import loss_in_pieces
+from plait.compiler.passes.recompute import recomputed
 from plait.compiler.step import Step
 from plait.dsl.errors import PlaitError
 from plait.runtime.audit import measure
 from plait.runtime.module import Module
 
 torch.set_num_threads(1)
+DEFINED = {k.region: "body" for k in KERNELS if k.name != "linear_cross_entropy"}
 SPEC = """plait 1
 
 dims {{ n = 256; V = {V}; d = 64; h = 4; L = 3 }}
@@ -109,3 +117,17 @@ def test_sizes(text, value): assert bytes_of(text) == value
 def test_no_sizes(text):
     with pytest.raises(PlaitError) as wrong: bytes_of(text)
     assert wrong.value.diagnostics[0].help
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("kind", ["decoder", "dropout", "wide output", "one statement"])
+def test_what_is_recomputed_is_what_is_derived(kind, copies):
+    """Multiply-adds of a step: derived, and counted by torch while the bodies run. Neither computes the last product of a part again."""
+    p = program(kind)
+    p = replace(p, loss=recomputed(loss_in_pieces(p.loss, p.sizes, 4), p.sizes, lambda q: q.copies == copies))
+    plain = derive(claim(p.loss, Target(), DEFINED), p.sizes, of=(0,))
+    derived = sum(p.sizes.integer(ledgers["contraction"]) or 0 for ledgers in by_phase(plain.graph, measure.BATCH).values())
+    torch.manual_seed(0)
+    module = Module(p, compile=False, kernels=DEFINED).train()
+    given = measure.inputs(p, True)
+    assert measure.products(lambda: measure.step(module, given, True)) == derived
