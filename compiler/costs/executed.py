@@ -26,7 +26,7 @@ def _terms(graph: Graph, loops: tuple[Loop, ...]):
         if isinstance(n.op, Loop): yield from _terms(n.op.body, (*loops, n.op))
         elif isinstance(n.op, Region) and not n.op.kernel: yield from _terms(n.op.body, loops)
         elif isinstance(n.op, Region):
-            own = KERNELS.get(n.op.kernel, _defined)(n.op)
+            own = BY_KERNEL.get(n.op.kernel, _defined)(n.op)
             yield None if own is None else over_trips(own, loops)
         elif isinstance(n.op, Contract):
             yield over_trips(n.outs[0].size * volume([n.ins[0].axis(o) for o in n.op.over]), loops)
@@ -62,6 +62,6 @@ def _bands(op: Region) -> sp.Expr | None:
     return size * sp.ceiling(n / size) * size * (sp.ceiling((window - 1) / size) + 1) * each
 
 
-KERNELS: dict[str, Callable[[Region], sp.Expr | None]] = {
+BY_KERNEL: dict[str, Callable[[Region], sp.Expr | None]] = {
     "scaled_dot_product_attention": _fused, "rowwise_attention": _rows, "banded_attention": _bands,
 }

@@ -17,7 +17,7 @@ REAL, INTEGER = 4, 8                                          # bytes
 
 def special(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
     """(place, kernel) → bytes of scratch of its own, forward and backward alike."""
-    return {(n.at, n.op.kernel): KERNELS[n.op.kernel](n.op) for n in graph.walk() if isinstance(n.op, Region) and n.op.kernel in KERNELS}
+    return {(n.at, n.op.kernel): OWN[n.op.kernel](n.op) for n in graph.walk() if isinstance(n.op, Region) and n.op.kernel in OWN}
 
 
 def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
@@ -140,7 +140,7 @@ def _hashing(op: Region) -> sp.Expr:
 
 SCALES = frozenset({"linear_cross_entropy_backward"})           # kernels that scale what they are given, in place
 
-KERNELS: dict[str, Callable[[Region], sp.Expr]] = {
+OWN: dict[str, Callable[[Region], sp.Expr]] = {
     "linear_cross_entropy": _loss,
     "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": _lsh,
 }
