@@ -164,8 +164,11 @@ class Attend(torch.autograd.Function):
             elif rounds > 1: made = [t.index_select(0, at) for t in by_place]
             else:                                                            # one after the other, so that less is held at once
                 while by_place: made.append(by_place.pop(0).index_select(0, at))
-        alone = lse.isinf().nonzero()[:, 0]                                  # who saw nothing gave its own value
-        made[1].index_copy_(0, alone, made[1].index_select(0, alone) + grad.index_select(0, alone))
+        alone = lse.isinf()                                                  # who saw nothing gave its own value
+        if v.device.type != "cpu": made[1].addcmul_(grad, alone[:, None].to(grad.dtype))
+        else:                                                                # few rows; elsewhere the host would wait for their number
+            few = alone.nonzero()[:, 0]
+            made[1].index_copy_(0, few, made[1].index_select(0, few) + grad.index_select(0, few))
         return *made, None, None, None, None, None
 
     @staticmethod

@@ -106,8 +106,10 @@ def test_autocast_in_forward_and_not_in_backward(kit, way):
     half = 4 * len(runs)
     assert len(kinds) == 2 * half > 0 and kinds[:half] == kinds[half:][::-1]   # forward, and backward in the other order
     assert all(cast and x == torch.float32 for cast, x, _ in kinds)            # the streams stay long: they are sums over all layers
-    # bfloat16 has 8 bits: 0.4 % an operation
-    for a, b in zip(grads(m), grads(p), strict=True): assert (a - b).norm() <= 0.03 * b.norm() + 1e-6
+    # bfloat16 has 8 bits: 0.4 % an operation. A key's bias has no gradient (it adds the same to all scores of a row): what is left is
+    # rounding, as small as that beside the largest gradient.
+    largest = max(b.norm() for b in grads(p))
+    for a, b in zip(grads(m), grads(p), strict=True): assert (a - b).norm() <= 0.03 * b.norm() + 0.004 * largest
 
 
 @eager
