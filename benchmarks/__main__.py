@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPTS = ("lsh", "windowed", "transformer", "recurrent", "reversible", "chunked", "first_step", "table")
@@ -56,11 +57,12 @@ def measured(name: str) -> list[dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def page(rows: list[dict]) -> None:
+def page(rows: list[dict], missing: Sequence[str] = ()) -> None:
     """docs/benchmarks.md: the rows, then what was found of those that are not met."""
     from benchmarks.harness import ROUNDS
-    text = HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(map(line, rows)) + "\n\n" + FINDINGS.read_text(encoding="utf-8")
-    PAGE.write_text(text, encoding="utf-8")
+    said = f"\nNot measured this time: {', '.join(missing)}.\n" if missing else ""
+    table = HEAD.format(rounds=ROUNDS, where=machine()) + "\n".join(map(line, rows)) + "\n"
+    PAGE.write_text(f"{table}{said}\n{FINDINGS.read_text(encoding='utf-8')}", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> None:
@@ -68,7 +70,8 @@ def main(arguments: list[str]) -> None:
         print(json.dumps([row.as_dict() for row in importlib.import_module(f"benchmarks.{arguments[1]}").rows()]))
         return
     if arguments[:1] == ["--from"]:
-        page([row for name in SCRIPTS for row in json.loads(_lines(f"{arguments[1]}/{name}.json")[-1])])
+        kept = [(name, _lines(f"{arguments[1]}/{name}.json")) for name in SCRIPTS]
+        page([row for _, lines in kept if lines for row in json.loads(lines[-1])], [name for name, lines in kept if not lines])
         return
     unknown = [a for a in arguments if a not in SCRIPTS]
     if unknown: sys.exit(f"error: no benchmark is called {unknown[0]}; there are {', '.join(SCRIPTS)}")
