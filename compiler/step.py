@@ -63,14 +63,18 @@ class Step:
     @cached_property
     def peak(self) -> sp.Expr:
         """Bytes: activations and gradients at their most, with the parameters and what Adam remembers of them."""
-        weights = sp.Add(*(v.size for v in self.joint.graph.ins if v.kind == "param")) * memory.WIDTHS[self.target.dtype]
-        return sp.expand(3 * weights) + memory.peak(self.running, self.target)
+        return self._held + memory.peak(self.running, self.target)
 
     @cached_property
     def most(self) -> sp.Expr:
         """Bytes: the peak with what kernels may take while they run that have buffers of their own."""
+        return self._held + memory.peak(self.running, self.target, kernels=True)
+
+    @property
+    def _held(self) -> sp.Expr:
+        """The parameters and two moments of each."""
         weights = sp.Add(*(v.size for v in self.joint.graph.ins if v.kind == "param")) * memory.WIDTHS[self.target.dtype]
-        return sp.expand(3 * weights) + memory.peak(self.running, self.target, kernels=True)
+        return sp.expand(3 * weights)
 
     def saved(self, wanted: Callable[[Node], bool] = lambda n: True) -> sp.Expr:
         """Bytes kept from forward for backward, of what wanted nodes make."""

@@ -38,6 +38,10 @@ def _memory(step: Step, sequences: str, batch: int) -> list[str]:
     """Derived, for an eager step; with what comes on top where a kernel has buffers of its own, or keeps what only its library knows."""
     low, high = peak(step, batch), most(step, batch)
     above = f", {size(high)} with all that its kernels may take while they run" if high > low else ""
+    return [f"  a step of {sequences} takes {size(low)} at its peak, derived{above}", *(f"  {line}" for line in unknown(step))]
+
+
+def unknown(step: Step) -> list[str]:
+    """What of a step's memory is not derived."""
     library = sorted({kernel for _, kernel in step.joint.measured})
-    return [f"  a step of {sequences} takes {size(low)} at its peak, derived{above}",
-            *(f"  what the library's {k} keeps besides is its own: --kernel {k}=body has a derived peak" for k in library)]
+    return [f"what the library's {k} keeps besides is its own: --kernel {k}=body has a derived peak" for k in library]

@@ -11,14 +11,17 @@ from plait import files
 from plait.api import chosen
 from plait.compiler.expand import File, expand
 from plait.compiler.fit import size
+from plait.compiler.step import Step
 from plait.compiler.table import rows
 from plait.dsl.errors import render
 from plait.dsl.pins import pinned
 from plait.dsl.spec import Override
+from plait.planning import unknown
 from plait.render import Table, shown_dims
 from plait.runtime import checkpoint, record
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.module import target_of
 from plait.runtime.prepare import How, bare, prepare, reopen
 from plait.runtime.sample import sample as sampled
 from plait.runtime.train import Run, last_step, sequences
@@ -42,7 +45,9 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
         console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {last_step(made.recipe, made.dataset):,} steps"
                       + ("; the first step compiles" if compile else ""))
-        if memory is not None: console.print(f"to fit {size(memory)}: {made.how.choice}")
+        if memory is not None:
+            console.print(f"to fit {size(memory)}: {made.how.choice}")
+            for line in unknown(Step(lambda: made.module.program, target_of(where.type), made.how.kernels)): console.print(line)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
                plan=made.how.as_json(), console=console)

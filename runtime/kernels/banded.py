@@ -17,7 +17,7 @@ from plait.compiler.kernels import BAND_SLAB, band
 from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
 from plait.runtime.kernels.attention import Layout
-from plait.runtime.kernels.lsh_pieces import compiled
+from plait.runtime.kernels.fused import compiled
 
 
 def banded(call: KernelCall) -> Callable:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
-from plait.runtime.kernels.lsh_pieces import compiled
+from plait.runtime.kernels.fused import compiled
 
 
 def linear_cross_entropy(call: KernelCall) -> Callable:

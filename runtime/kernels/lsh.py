@@ -20,6 +20,7 @@ from plait.compiler import kernels
 from plait.compiler.lowering.emission import KernelCall
 from plait.compiler.lowering.inverse import choose
 from plait.compiler.lowering.tensors import mix, random
+from plait.runtime.kernels import fused
 from plait.runtime.kernels import lsh_pieces as pieces
 from plait.runtime.kernels.lsh_attend import Attend, How
 from plait.runtime.kernels.lsh_pieces import FAR
@@ -58,7 +59,7 @@ def buckets(q: Tensor, key: Tensor, factors: list[int], rounds: int, shared: boo
     b, n, h, k = q.shape
     rows = q.reshape(b * n, h, k)
     out, worth = torch.zeros(rounds, h, b * n, dtype=torch.int64, device=q.device), 1
-    find = pieces.compiled(pieces.argmax, compiled, q.dtype, q.device.type)
+    find = fused.compiled(pieces.argmax, compiled, q.dtype, q.device.type)
     for digit, f in enumerate(factors):
         rotations = random("normal", [*(() if shared else (h,)), rounds, k, f // 2], mix(key, 2 + digit), q)
         turn = rotations.mT.reshape(-1, rounds * (f // 2), k).expand(h, -1, -1)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from plait.compiler.lowering.derivatives import first_only
 from plait.runtime.kernels import lsh_pieces as pieces
+from plait.runtime.kernels.fused import compiled
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class How:
     compiled: bool
 
     def run(self, fn: Callable, x: Tensor, *key) -> Callable:
-        return pieces.compiled(fn, self.compiled, x.dtype, x.device.type, x.shape[-1], self.chunk, *key)
+        return compiled(fn, self.compiled, x.dtype, x.device.type, x.shape[-1], self.chunk, *key)
 
 
 @dataclass(frozen=True)
