@@ -15,7 +15,7 @@ from plait.compiler.lowering import segments
 from plait.compiler.prims import Loop
 from plait.compiler.program import Program
 from plait.dsl.parser import parse
-from plait.runtime.kernels import lsh_pieces
+from plait.runtime.kernels import fused
 from plait.runtime.module import Module
 
 torch.set_num_threads(1)
@@ -97,9 +97,9 @@ WAYS = ("kernels, eager", "bodies, eager", "kernels, compiled", "bodies, compile
 @pytest.fixture(scope="module", params=WAYS)
 def way(request) -> Iterator[Way]:
     torch._dynamo.reset()
-    lsh_pieces._compiled.cache_clear()
+    fused._compiled.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "BACKEND", "aot_eager")
         yield Way(BODIES if "bodies" in request.param else {}, "compiled" in request.param)
     torch._dynamo.reset()
-    lsh_pieces._compiled.cache_clear()
+    fused._compiled.cache_clear()

@@ -10,7 +10,7 @@ import torch._dynamo
 from torch._dynamo.utils import counters
 
 from plait.compiler.lowering import segments, tensors
-from plait.runtime.kernels import lsh_pieces
+from plait.runtime.kernels import fused
 
 BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.2) { feed_forward(12, activation = gelu) }"
 
@@ -19,12 +19,12 @@ BLOCK = "residual { attention(heads = 2, causal = true) }; residual(dropout = 0.
 def fresh(monkeypatch):
     """Nothing compiled before, and by the backend that only traces: seconds, not minutes."""
     monkeypatch.setattr(segments, "BACKEND", "aot_eager")
-    lsh_pieces._compiled.cache_clear()
+    fused._compiled.cache_clear()
     torch._dynamo.reset()
     counters.clear()
     yield
     torch._dynamo.reset()
-    lsh_pieces._compiled.cache_clear()
+    fused._compiled.cache_clear()
 
 
 def graphs() -> int: return counters["stats"]["unique_graphs"]
