@@ -42,7 +42,7 @@ def test_torch_stands_in_its_rooms():
 def test_every_package_is_listed():
     """An unlisted one works editable and is missing from the wheel."""
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    there = {".".join(("plait", *p.parent.relative_to(ROOT).parts)) if floor != "plait" else "plait"
-             for floor, f in sources() for p in [f] if p.name == "__init__.py"}
+    there = {".".join(("plait", *f.parent.relative_to(ROOT).parts)).replace("plait.plait", "plait")
+             for _, f in sources() if f.name == "__init__.py"}
     assert set(tool["packages"]) == set(tool["package-dir"]) == there
     assert all((ROOT / d / "__init__.py").exists() for d in tool["package-dir"].values())

@@ -1,0 +1,131 @@
+"""Commands about what a model costs: the table, questions, drawings, derivations, and the audit."""
+from __future__ import annotations
+
+import json as js
+import math
+import os
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plait.command import (
+    Columns,
+    File,
+    Json,
+    Model,
+    Settings,
+    command,
+    fail,
+    opened,
+)
+
+MOST_SWEPT = 1000                                             # combinations of a sweep
+
+
+@command
+def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer or op")] = "model", model: Model = None,
+          set: Settings = None, columns: Columns = None,
+          markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+          latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX tabular")] = False,
+          csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False, json: Json = False) -> None:
+    """Print the derived costs: work, depth, path length, parameters."""
+    from plait.compiler.quantities import wanted as columns_of
+    from plait.dsl.errors import error
+    from plait.render import CELLS
+    wanted = columns_of(columns, CELLS) if columns is not None else None
+    found = _swept(file, by, model, set)
+    if wanted: found = replace(found, columns=wanted)
+    written = [f for wanted, f in ((json, found.dumps), (markdown, found.markdown), (latex, found.latex), (csv, found.csv)) if wanted]
+    if len(written) > 1: raise error("E0505", "a table is printed in one form", help="one of --json, --markdown, --latex, --csv")
+    typer.echo(written[0]() if written else str(found))
+
+
+def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):
+    """One table, of every combination of the values that `--set` lists."""
+    from plait import files
+    from plait.api import Spec
+    from plait.dsl.errors import error
+    from plait.dsl.parser import parse
+    sets = files.overrides(settings)
+    varied = tuple(o.path[-1] for o in sets if len(o.values) > 1)
+    count = math.prod(len(o.values) for o in sets)
+    if count > MOST_SWEPT:
+        raise error("E0505", f"these lists have {count:,} combinations: a table has at most {MOST_SWEPT:,}", help="--set n=1Ki,4Ki,16Ki")
+    original = parse(files.read(file), str(file))
+    settled = [tuple(replace(o, values=(v,)) for o, v in zip(sets, values)) for values in product(*(o.values for o in sets))]
+    tables = [Spec(file, files.resolved(original, given, file.parent)).table(by, model) for given in settled]
+    same = {k: v for k, v in tables[0].dims.items() if k in varied or all(t.dims[k] == v for t in tables)}
+    return replace(tables[0], rows=tuple(r for t in tables for r in t.rows), varied=varied, dims=same)
+
+
+@command
+def solve(file: File, condition: Annotated[str, typer.Argument(metavar="CONDITION", help="work(a) < work(b), peak(m) <= 16GiB, …")],
+          unknown: Annotated[str, typer.Option("--for", metavar="DIM", help="the dim to solve for, or b: the batch")],
+          set: Settings = None, batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in a batch")] = 1,
+          json: Json = False) -> None:
+    """Find where two costs cross, or how far a limit reaches."""
+    from plait.answers import as_json, told
+    from plait.compiler.solve import solve as solved
+    from plait.dsl.parser import parse_expression
+    found = solved(opened(file, set).spec, parse_expression(condition, "condition"), unknown, batch)
+    typer.echo(js.dumps(as_json(found, str(file)), indent=1) if json else told(found))
+
+
+@command
+def audit(file: File, model: Model = None, set: Settings = None, json: Json = False,
+          compiled: Annotated[bool, typer.Option("--compiled", help="show what torch.compile keeps, too")] = False) -> None:
+    """Hold every derived number against what runs. Choose small sizes: it executes the model."""
+    from plait import files
+    from plait.api import chosen
+    settings = files.single(files.overrides(set))
+    names = [chosen(opened(file, set), model)] if model else None
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")           # torch's profiler, read when torch is imported: no lines of its own
+    from plait.auditing import as_json, audited, told
+    found = []
+    for a in audited(file, settings, names, compiled):
+        found.append(a)
+        if not json: typer.echo(told(a))
+    if json: typer.echo(js.dumps(as_json(found, str(file)), indent=1))
+    if not all(a.holds for a in found): fail("a derived number is not what was measured")
+
+
+@command
+def explain(what: Annotated[str, typer.Argument(metavar="CODE|FILE", help="a code, E0301, or a .plait file")],
+            at: Annotated[str | None, typer.Argument(help="a place, as in the JSON of the table: model, model/stream/2/attend")] = None,
+            cost: Annotated[str | None, typer.Argument(help="work, params, sequential, …")] = None, set: Settings = None) -> None:
+    """Explain a code of a message, or how a cell of the table came about."""
+    if at is None and cost is None and not Path(what).exists():
+        from plait.dsl.explanations import explained
+        typer.echo(explained(what))
+        return
+    from plait.answers import derived, located
+    from plait.api import Spec
+    from plait.compiler.quantities import wanted
+    (quantity,) = wanted(cost or "work")
+    typer.echo(derived(located(Spec(what, opened(Path(what), set)), at), quantity))
+
+
+@command
+def plot(file: File, x: Annotated[str, typer.Option("--x", metavar="DIM", help="the dim along the axis")],
+         y: Annotated[str, typer.Option("--y", metavar="COSTS", help="comma-separated: work, path, params, …")] = "work",
+         low: Annotated[int, typer.Option("--from", min=1, help="the least value of the dim")] = 16,
+         high: Annotated[int, typer.Option("--to", min=1, help="the greatest value of the dim")] = 2**16,
+         out: Annotated[Path, typer.Option("--out", help="a .svg, .png or .pdf file")] = Path("plot.svg"), model: Model = None,
+         set: Settings = None, batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in a batch")] = 1) -> None:
+    """Draw derived costs over a dim, with their crossings."""
+    from plait.api import chosen
+    from plait.compiler.curves import curves
+    from plait.compiler.quantities import wanted
+    from plait.dsl.errors import error
+    from plait.plot import checked, draw, pyplot
+    checked(out), pyplot()
+    if low > high: raise error("E0640", f"the range from {low:,} to {high:,} is empty", help=f"--from {high} --to {low}")
+    spec = opened(file, set)
+    models = [chosen(spec, model)] if model else list(spec.models)
+    found, crossings = curves(spec.spec, x, wanted(y), models, low, high, batch)
+    draw(found, crossings, x, out, file.name)
+    for c in crossings: typer.echo(f"{c.quantity}: {c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}")
+    typer.echo(f"{out}: {len(found)} curves")

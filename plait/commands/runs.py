@@ -1,0 +1,79 @@
+"""Commands that train, and that read what was trained."""
+from __future__ import annotations
+
+import json as js
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plait.command import (
+    Device,
+    Eager,
+    File,
+    Folder,
+    Json,
+    Kernels,
+    Memory,
+    Model,
+    Settings,
+    Steps,
+    command,
+    console,
+    warn,
+)
+from plait.dsl.errors import render
+
+
+@command
+def train(file: File, model: Model = None, set: Settings = None, device: Device = "auto", steps: Steps = None,
+          out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False,
+          kernel: Kernels = None, memory: Memory = None) -> None:
+    """Train a model by the train block of its spec."""
+    from plait import files
+    from plait.compiler.fit import bytes_of
+    from plait.compiler.plan import kernels_of
+    wanted, most = kernels_of(kernel or ()), bytes_of(memory) if memory is not None else None
+    from plait.checking import meant
+    settings = files.single(files.overrides(set))
+    spec = files.opened(file, settings)                       # mistakes and warnings are told before torch is loaded
+    for d in (d for m in spec.models if model in (None, m) for d in meant(spec, m)): warn(render(d, color=sys.stderr.isatty()))
+    from plait.training import start
+    _told(start(file, model, settings, device, steps, out, not eager, console(), wanted, most))
+
+
+@command
+def resume(run: Folder, steps: Steps = None, device: Device = "auto", eager: Eager = False) -> None:
+    """Go on with a run from its last checkpoint."""
+    from plait.training import resume as go_on
+    _told(go_on(run, steps, device, not eager, console()))
+
+
+def _told(run) -> None:
+    typer.echo(f"{run.folder}: step {run.step:,}; plait sample {run.folder}, plait evaluate {run.folder}, plait resume {run.folder}")
+    if run.interrupted: raise typer.Exit(130)
+
+
+@command
+def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--metric", help="loss, bits_per_token, accuracy")] = None,
+             set: Settings = None, device: Device = "auto", json: Json = False) -> None:
+    """Measure a run over all of its validation part."""
+    from plait import files
+    from plait.training import evaluate as measured
+    found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, warn)
+    typer.echo(js.dumps(found) if json else "  ".join(f"{k} {v:,.4f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in found.items()))
+
+
+@command
+def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="how the text begins")] = "",
+           length: Annotated[int, typer.Option("--length", min=1, help="symbols to make")] = 200,
+           temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest")] = 1.0,
+           top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only among the k likeliest")] = None,
+           seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, device: Device = "auto") -> None:
+    """Print text that a trained model makes."""
+    from plait.training import sample as sampled
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn)
+    typer.echo(prompt, nl=False)
+    for piece in pieces: typer.echo(piece, nl=False)
+    typer.echo()
