@@ -54,6 +54,7 @@ from plait.compiler.prims import (
 from plait.compiler.sizes import Sizes
 
 OPAQUE = frozenset(k.name for k in KERNELS if k.opaque)
+LOOKS = frozenset({torch.permute, torch.reshape, torch.transpose, torch.unsqueeze, torch.Tensor.expand})
 
 
 def lower(graph: Graph, sizes: Sizes, kernels: Mapping[str, Emission], *, compile: bool = False) -> nn.Module:
@@ -94,6 +95,7 @@ class Lowering:
 
     def start(self, graph: Graph, extra: tuple[sp.Symbol, ...]) -> None:
         self.fx, self.root = fx.Graph(), nn.Module()
+        self.looks: dict[tuple, fx.Node] = {}
         self.node: Node | None = None
         self.floats: set[Value] = set()                    # integers by kind that torch makes reals: a position over a number
         self.filled: dict[Value, Node] = {}                # numbers, and what repeats something
@@ -120,7 +122,11 @@ class Lowering:
         return node
 
     def call(self, fn: Callable, *args, **named) -> fx.Node:
-        return self.described(self.fx.call_function(fn, args, named))
+        """One call; the same look at the same tensor is taken once: where it is a copy (a transposed one reshaped), it is made once."""
+        if fn not in LOOKS or named: return self.described(self.fx.call_function(fn, args, named))
+        key = (fn, *(tuple(a) if isinstance(a, list) else a for a in args))
+        if key not in self.looks: self.looks[key] = self.described(self.fx.call_function(fn, args))
+        return self.looks[key]
 
     def described(self, node: fx.Node) -> fx.Node:
         """The node, with the place in the spec that it comes from."""

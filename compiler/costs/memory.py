@@ -35,14 +35,14 @@ class Kept:
 
 def kept(joint: Joint, target: Target) -> Iterator[Kept]:
     """What forward makes and a later phase reads, each storage once, and what kernels and loops keep beside it."""
-    saved = set(joint.saved)
+    saved, lying = set(joint.saved), _elsewhere(joint)
     coded = {k.node.at for k in _beside(joint.graph, ())}         # their kernel keeps what it chose in a form of its own
     decided: set[str] = set()
     for n in joint.graph.nodes:
+        within = {k for k, j in _last(n).items() if n.outs[j] in saved}
         for k, v in enumerate(n.outs):
-            if v not in saved: continue
-            (maker, out), first = _maker(n, k), joint.starts.get(v)
-            again = first.size if first is not None and (first in saved or first in joint.graph.ins) else sp.Integer(0)
+            if v not in saved or k in within: continue
+            (maker, out), again = _maker(n, k), lying.get(v, sp.S.Zero) * v.size / v.axes[0].size if v in lying else sp.S.Zero
             each: sp.Expr = sp.Integer(4 if _sum_of_row(maker, out) else width(v, target))
             if maker.op == Reduce("argmax", getattr(maker.op, "over", ())) and isinstance(n.op, Loop | Reduce):
                 each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if n.name == "invert" else each
@@ -58,6 +58,20 @@ def _small(choice: Node) -> sp.Expr:
     below = choice.ins[0].axis(over).size
     if below.is_number: return sp.Integer(2 if below <= 2**15 else 4)
     return sp.Piecewise((2, below <= 2**15), (4, True), evaluate=False)
+
+
+def _elsewhere(joint: Joint) -> dict[Value, sp.Expr]:
+    """Stack of the states before each trip → how many of its entries lie elsewhere: the first, where somebody else holds it, and all
+    others, where the states after each trip are stacked, too."""
+    held = set(joint.saved) | set(joint.graph.ins)
+    found: dict[Value, sp.Expr] = {stack: sp.S.One for stack, first in joint.starts.items() if first in held}
+    for n in joint.graph.nodes:
+        for k, j in _last(n).items():
+            op = n.op
+            assert isinstance(op, Loop)
+            for v, o in zip(n.outs[op.carried:], op.body.outs[op.carried:]):
+                if o == op.body.ins[k] and n.outs[j] in joint.saved: found[v] = found.get(v, sp.S.Zero) + op.axis.size - 1
+    return found
 
 
 def _maker(n: Node, k: int) -> tuple[Node, int]:
@@ -102,8 +116,7 @@ def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = Fals
     made = joint.graph.outs[:joint.count]
     scalars = [made[k] for k in joint.seeds if not made[k].axes]                 # the loss stays in the caller's hand
     graph = replace(joint.graph, outs=(*scalars, *joint.graph.outs[joint.count:]))
-    held = set(joint.saved) | set(joint.graph.ins)
-    shared = frozenset(stack for stack, first in joint.starts.items() if first in held)
+    shared = _elsewhere(joint)
     seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
     return written(_Walk(target, shared, sure(graph), special(graph) if slack or kernels else None,
                          bound if slack else of_kernels).graph(graph, seeds, set()))
@@ -111,10 +124,10 @@ def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = Fals
 
 @dataclass
 class _Walk:
-    """shared: stacks whose first entry lies elsewhere and is counted there. sure: what kernels certainly take while they run;
+    """shared: stacks → how many of their entries lie elsewhere and are counted there. sure: what kernels certainly take while they run;
     scratch: what they may take, where that is asked for, and `more`: what of it counts."""
     target: Target
-    shared: frozenset[Value] = frozenset()
+    shared: Mapping[Value, sp.Expr] = field(default_factory=dict)
     sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
     scratch: Mapping[tuple[str, str], sp.Expr] | None = None
     more: Callable[[Node, Mapping[tuple[str, str], sp.Expr]], sp.Expr] = bound
@@ -123,18 +136,15 @@ class _Walk:
     def bytes(self, v: Value) -> Sum:
         if v.kind == "const": return NOTHING
         key: tuple = (v.axes, v.kind)
-        if v in self.shared: key = (*key, "shared")
+        if v in self.shared: key = (*key, self.shared[v])
         if key not in self.sizes:
-            size = v.size / v.axes[0].size * (v.axes[0].size - 1) if v in self.shared else v.size
+            size = v.size / v.axes[0].size * (v.axes[0].size - self.shared[v]) if v in self.shared else v.size
             self.sizes[key] = late(size * width(v, self.target))[0]
         return self.sizes[key]
 
     def graph(self, g: Graph, before: Sum, mine: set[Value]) -> Late:
         """The moments of a schedule that count. before: what is alive around it; mine: inputs that nobody else holds."""
-        root: dict[Value, Value] = {v: v for v in g.ins}
-        for n in g.nodes:
-            if _view(n): root[n.outs[0]] = root[n.ins[0]]
-            else: root |= {v: v for v in n.outs}
+        root = _storages(g)
         last: dict[Value, int] = {}
         for k, n in enumerate(g.nodes):
             for v in (*n.ins, *n.outs): last[root[v]] = k
@@ -150,9 +160,9 @@ class _Walk:
         hidden = self.deciding(g)
         for k, n in enumerate(g.nodes):
             dying = ends.get(k, [])
-            if isinstance(n.op, Loop): moments += self.loop(n, n.op, live, dying)
+            if isinstance(n.op, Loop): moments += self.loop(n, n.op, _plus(live, *self.copied(n, n.op, root)), dying)
             absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root)
-            if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs))
+            if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs if root[v] == v))
             if not isinstance(n.op, Loop): moments += self.during(n, live)
             elif self.scratch is not None and n.op.axis.role == "sequence": moments += plus((live,), late(of_scan(n)))
             if self.reused(n, dying, root): live = _plus(live, *(self.bytes(v) for v in n.outs))
@@ -196,11 +206,20 @@ class _Walk:
         return n.phase == "backward" and n.op == Map("add") and any(
             root[v] in dying and set(v.axes) == set(n.outs[0].axes) and v.kind == "real" for v in n.ins)
 
+    def copied(self, n: Node, op: Loop, root: Mapping[Value, Value]) -> list[Sum]:
+        """What a recurrence takes in every trip and does not lie in the order of the trips: it is brought into that order first."""
+        if op.axis.role != "sequence": return []
+        return [self.bytes(v) for v in n.ins[op.carried:op.carried + op.sliced] if root[v].axes[0].name != op.axis.name]
+
+    def lent(self, v: Value) -> bool:
+        """Is it a stack whose entries lie in another?"""
+        return v in self.shared and self.shared[v] != 1
+
     def loop(self, n: Node, op: Loop, live: Sum, dying: list[Value]) -> list[Sum]:
         """The fullest trip: the first, or the last. What dies here is handed in: a state lives as long as its trip needs it, a slice of
         what forward kept until its own use in its trip."""
         body, c = op.body, op.carried
-        pairs = [(v, i) for v, i in zip(n.ins, body.ins) if v in dying and v.kind != "param" and not _at_once(n, op)]
+        pairs = [(v, i) for v, i in zip(n.ins, body.ins) if v in dying and v.kind != "param" and not _at_once(n, op) and not self.lent(v)]
         states = [(v, i) for v, i in pairs if i in body.ins[:c]]
         slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
         freed = _plus(*(self.bytes(i) for _, i in slices))
@@ -210,10 +229,11 @@ class _Walk:
         if op.index is not None: return self.differing(op, first, slices)
         if op.axis.size == 1: return list(first)
         later = self.graph(body, around, {*body.ins[:c], *used}) if len(states) < c else first
-        stacks = _plus(*(self.bytes(v) for v in body.outs[c:]))
-        twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared))
+        stacks = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if not self.lent(v)))
+        twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared and not self.lent(v)))
         grown = _minus(stacks, freed)
         end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
+        if all(x >= 0 for x in grown.values()): return [*first, *plus(later, end)]       # the last trip is the fullest
         return [*first, *plus(later, (grown,)), *plus(later, end)]
 
 
@@ -226,6 +246,24 @@ def _at_once(n: Node, op: Loop) -> bool:
 def _inside(n: Node) -> bool:
     """A slope that the library's backward of a function computes and multiplies in one step."""
     return isinstance(n.op, Map) and n.op.fn in ("gelu_slope", "silu_slope", "tanh_slope", "sigmoid_slope", "step")
+
+
+def _storages(g: Graph) -> dict[Value, Value]:
+    """Value → the one whose storage it lies in. The last state of a loop over copies lies in the stack of what its trips keep."""
+    root: dict[Value, Value] = {v: v for v in g.ins}
+    for n in g.nodes:
+        root |= {v: root[n.ins[0]] if _view(n) else v for v in n.outs}
+        root |= {n.outs[k]: n.outs[j] for k, j in _last(n).items()}
+    return root
+
+
+def _last(n: Node) -> dict[int, int]:
+    """The results of a loop that lie in the last entry of a stack: number of a state → number of the stack."""
+    op = n.op
+    if not isinstance(op, Loop) or op.axis.role != "copies" or n.phase != "forward" or op.keep != "save": return {}
+    root, c = _storages(op.body), op.carried
+    stacks = {root[v]: c + j for j, v in enumerate(op.body.outs[c:])}
+    return {k: stacks[root[v]] for k, v in enumerate(op.body.outs[:c]) if root[v] in stacks and root[v] not in op.body.ins}
 
 
 def _view(n: Node) -> bool:
