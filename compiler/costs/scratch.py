@@ -29,7 +29,7 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
         both = [(n.at, n.op.kernel), (n.at, f"{n.op.kernel}_backward")]
         match n.op.kernel:
             case "lsh_attention": found |= dict.fromkeys(both, _slab(n.op)) | {(n.at, "argmax"): _hashing(n.op)}
-            case "rowwise_attention": found |= dict.fromkeys(both, _block(n.op))
+            case "rowwise_attention": found |= {place: _block(n.op, k > 0) for k, place in enumerate(both)}
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
             case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size       # the slope of the logarithms comes first
     return found
@@ -73,19 +73,21 @@ def _convolution(op: Region) -> sp.Expr:
     return 2 * REAL * x.size * sp.sympify(op.arg("kernel"))
 
 
-def _block(op: Region) -> sp.Expr:
-    """The scores of a block of rows, or their slopes beside them; with dropout the integers of its random numbers."""
-    q, k = op.body.ins[:2]
-    outer = volume([a for a in q.axes if a.name not in ("n", "k")])
-    each = 2 * REAL + (2 * INTEGER if op.arg("dropout") else 0)
-    return each * outer * sp.Min(BLOCK_ROWS, q.axis("n").size, evaluate=False) * k.axis("n'").size
+def _block(op: Region, backward: bool) -> sp.Expr:
+    """The scores of a block of rows, their slopes beside them and where dropout leaves them; keys or values in the order of a product, and
+    some rows of queries. With dropout at least the integers of its random numbers, before."""
+    q, k, v = op.body.ins[:3]
+    outer, m = volume([a for a in q.axes if a.name not in ("n", "k")]), k.axis("n'").size
+    rows = sp.Min(BLOCK_ROWS, q.axis("n").size, evaluate=False)
+    each = REAL * (1 + backward) + (1 + REAL * backward if op.arg("dropout") else 0)
+    if op.arg("dropout"): each = sp.Integer(max(each, 2 * INTEGER))
+    wide = outer * m * max(k.axis("k").size, v.axis("v").size, key=str)
+    return each * outer * rows * m + REAL * (wide + outer * rows * (2 * k.axis("k").size + v.axis("v").size))
 
 
 def _rowwise(op: Region) -> sp.Expr:
-    """A block of scores, and what is made of it."""
-    q, k = op.body.ins[:2]
-    outer = volume([a for a in q.axes if a.name not in ("n", "k")])
-    return 8 * INTEGER * outer * BLOCK_ROWS * k.axis("n'").size
+    """A block of scores and what is made of it; once more, where the operands are shorter than their scores."""
+    return 2 * _block(op, True)
 
 
 def _banded(op: Region) -> sp.Expr:

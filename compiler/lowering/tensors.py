@@ -64,8 +64,7 @@ def scrambled(z: Tensor) -> Tensor:
 
 def bits(count: int, key: Tensor, device: torch.device | None) -> Tensor:
     """32 bits for each of `count` elements."""
-    element = torch.arange(count, device=device)
-    return scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
+    return scrambled(scrambled(torch.arange(count, device=device).bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
 
 
 def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> Tensor:

@@ -1,7 +1,8 @@
 """Whole attention: the library's fused call, and one in blocks of rows that holds no n² of anything."""
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -139,63 +140,77 @@ class How:
         first = torch.zeros((), dtype=torch.int64, device=rows.device)
         for size, stride in outer: first = first[..., None] + torch.arange(size, device=rows.device) * stride
         first = first.reshape(outer[0][0], -1)
-        element = first[:, :, None, None] + ((rows * of_row)[:, None] + columns * of_column)
-        bits = scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
-        return bits.bitwise_right_shift_(8).double().mul_(2.0**-24) >= self.drop
+        inner = (rows * of_row)[:, None] + columns * of_column
+        bits = scrambled(scrambled((first[:, :, None, None] + inner).bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
+        return bits.bitwise_right_shift_(8) >= math.ceil(self.drop * 2**24)                   # as whole numbers: the steps are 2⁻²⁴
 
 
 class Rowwise(torch.autograd.Function):
-    """softmax(q kᵀ·scale) v over q [b, h, n, k], k [b, h, n', k], v [b, h, n', v]."""
+    """softmax(q kᵀ·scale) v over q [b, h, n, k], k [b, h, n', k], v [b, h, n', v]. A block is a call of its own: what it holds is gone
+    before the next one."""
 
     @staticmethod
     def forward(ctx, q, k, v, mask, key, how: How):
-        n, m = q.shape[-2], k.shape[-2]
-        columns = torch.arange(m, device=q.device)
         out, total = q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
-        for a in range(0, n, ROWS):
-            rows = torch.arange(a, min(n, a + ROWS), device=q.device)
-            seen = columns[:a + len(rows)] if how.causal and m > a + len(rows) else columns
-            s, = Rowwise.scores(q, k, mask, how, rows, seen)
-            top = s.amax(-1, keepdim=True).clamp(min=torch.finfo(s.dtype).min)
-            p = s.sub_(top).exp_()
-            row = p.sum(-1, keepdim=True)
-            total[:, :, rows] = torch.where(row > 0, top + row.log(), float("inf")).squeeze(-1)     # a row that sees nothing: exp gives 0
-            p.div_(torch.where(row > 0, row, 1))
-            if how.drop: p.mul_(how.kept(key, rows, seen)).div_(1 - how.drop)
-            out[:, :, rows] = p.to(v.dtype) @ v[:, :, :len(seen)]
+        for rows, seen in Rowwise.blocks(q, k, how):
+            out[:, :, rows], total[:, :, rows] = Rowwise.ahead(q, k, v, mask, key, how, rows, seen)
         ctx.save_for_backward(q, k, v, mask, key, out, total)
         ctx.how = how
         return out
 
     @staticmethod
-    def scores(q, k, mask, how: How, rows, seen) -> tuple[Tensor]:
+    def blocks(q, k, how: How) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some rows and the columns that any of them sees."""
+        n, m = q.shape[-2], k.shape[-2]
+        columns = torch.arange(m, device=q.device)
+        for a in range(0, n, ROWS):
+            rows = torch.arange(a, min(n, a + ROWS), device=q.device)
+            yield rows, columns[:a + len(rows)] if how.causal and m > a + len(rows) else columns
+
+    @staticmethod
+    def scores(q, k, mask, how: How, rows, seen) -> Tensor:
         s = (q[:, :, rows] @ k[:, :, :len(seen)].transpose(-1, -2)).to(torch.promote_types(q.dtype, torch.float32)).mul_(how.scale)
         ok = allowed(rows, seen, None if mask is None else mask[:, :len(seen)], how.causal, how.own)
-        return (s if ok is None else s.masked_fill_(~ok, float("-inf")),)
+        return s if ok is None else s.masked_fill_(~ok, float("-inf"))
+
+    @staticmethod
+    def ahead(q, k, v, mask, key, how: How, rows, seen) -> tuple[Tensor, Tensor]:
+        """A block's rows of the output, and the logarithms of their sums."""
+        kept = how.kept(key, rows, seen) if how.drop else None                                 # first: its whole numbers are large
+        s = Rowwise.scores(q, k, mask, how, rows, seen)
+        top = s.amax(-1, keepdim=True).clamp(min=torch.finfo(s.dtype).min)
+        p = s.sub_(top).exp_()
+        row = p.sum(-1, keepdim=True)
+        p.div_(torch.where(row > 0, row, 1))
+        if kept is not None: p.mul_(kept).div_(1 - how.drop)
+        total = torch.where(row > 0, top + row.log(), float("inf")).squeeze(-1)               # a row that sees nothing: exp gives 0
+        return p.to(v.dtype) @ v[:, :, :len(seen)], total
 
     @staticmethod
     @first_only
     def backward(ctx, grad):
         q, k, v, mask, key, out, total = ctx.saved_tensors
         how: How = ctx.how
-        n, m = q.shape[-2], k.shape[-2]
-        columns = torch.arange(m, device=q.device)
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=total.dtype), torch.zeros_like(v, dtype=total.dtype)
         delta = (grad.to(total.dtype) * out).sum(-1, keepdim=True)
-        for a in range(0, n, ROWS):
-            rows = torch.arange(a, min(n, a + ROWS), device=q.device)
-            seen = columns[:a + len(rows)] if how.causal and m > a + len(rows) else columns
-            w = len(seen)
-            s, = Rowwise.scores(q, k, mask, how, rows, seen)
-            p = s.sub_(total[:, :, rows, None]).exp_()
-            g = grad[:, :, rows]
-            dp = (g @ v[:, :, :w].transpose(-1, -2)).to(p.dtype)
-            used = p
-            if how.drop:
-                keep = how.kept(key, rows, seen).to(p.dtype) / (1 - how.drop)
-                dp, used = dp.mul_(keep), p * keep
-            dv[:, :, :w] += (used.to(g.dtype).transpose(-1, -2) @ g)
-            ds = dp.sub_(delta[:, :, rows]).mul_(p).mul_(how.scale).to(q.dtype)
-            dq[:, :, rows] = ds @ k[:, :, :w]
-            dk[:, :, :w] += ds.transpose(-1, -2) @ q[:, :, rows]
+        for rows, seen in Rowwise.blocks(q, k, how):
+            back = total[:, :, rows, None], delta[:, :, rows], grad[:, :, rows]
+            dq[:, :, rows] = Rowwise.back(q, k, v, mask, key, how, rows, seen, *back, dk, dv)
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None, None
+
+    @staticmethod
+    def back(q, k, v, mask, key, how: How, rows, seen, total, delta, g, dk, dv) -> Tensor:
+        """The gradient of a block's queries; those of keys and values are added to dk and dv."""
+        w = len(seen)
+        kept = how.kept(key, rows, seen) if how.drop else None
+        p = Rowwise.scores(q, k, mask, how, rows, seen).sub_(total).exp_()
+        dp = (g @ v[:, :, :w].transpose(-1, -2)).to(p.dtype)
+        used = p
+        if kept is not None:
+            dp.mul_(kept).div_(1 - how.drop)
+            used = (p * kept).div_(1 - how.drop)
+        dv[:, :, :w] += used.to(g.dtype).transpose(-1, -2) @ g
+        del used
+        ds = dp.sub_(delta).mul_(p).mul_(how.scale).to(q.dtype)
+        dk[:, :, :w] += ds.transpose(-1, -2) @ q[:, :, rows]
+        return ds @ k[:, :, :w]
