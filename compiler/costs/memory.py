@@ -233,8 +233,13 @@ class _Walk:
         twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared and not self.lent(v)))
         grown = _minus(stacks, freed)
         end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
-        if all(x >= 0 for x in grown.values()): return [*first, *plus(later, end)]       # the last trip is the fullest
+        if _grows(grown): return [*first, *plus(later, end)]                         # the last trip is the fullest
         return [*first, *plus(later, (grown,)), *plus(later, end)]
+
+
+def _grows(x: Sum) -> bool:
+    """Is it at least 0, dims being at least 1?"""
+    return sum(x.values()) >= 0 and all(v >= 0 for k, v in x.items() if k != 1)
 
 
 def _at_once(n: Node, op: Loop) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 import sympy as sp
 
 from plait.compiler.axis import volume
+from plait.compiler.costs import scratch_lsh as lsh
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.kernels import BLOCK_ROWS, HASHED, HASHES, SLAB
+from plait.compiler.kernels import BLOCK_ROWS, SLAB
 from plait.compiler.prims import Contract, Loop, Map, Random, Reduce, Region
 
 REAL, INTEGER = 4, 8                                          # bytes
@@ -28,7 +29,7 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
         if not isinstance(n.op, Region): continue
         both = [(n.at, n.op.kernel), (n.at, f"{n.op.kernel}_backward")]
         match n.op.kernel:
-            case "lsh_attention": found |= dict.fromkeys(both, _slab(n.op)) | {(n.at, "argmax"): _hashing(n.op)}
+            case "lsh_attention": found |= {both[0]: lsh.ahead(n.op), both[1]: lsh.back(n.op), (n.at, "argmax"): lsh.hashing(n.op)}
             case "rowwise_attention": found |= {place: _block(n.op, k > 0) for k, place in enumerate(both)}
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
             case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size       # the slope of the logarithms comes first
@@ -97,17 +98,6 @@ def _banded(op: Region) -> sp.Expr:
     return 12 * REAL * volume([a for a in q.axes if a.name != "k"]) * 2 * (window + SLAB)
 
 
-def _lsh(op: Region) -> sp.Expr:
-    """A slab of scores and what is made of it; the codes of all rounds; the products with the rotations."""
-    q, v = op.body.ins[:2]
-    m, rounds = sp.sympify(op.arg("chunk")), sp.sympify(op.arg("rounds"))
-    rows = volume([a for a in q.axes if a.name != "k"])
-    buckets = sp.Add(*op.arg("buckets"))
-    scores = 24 * REAL * SLAB * m * 2 * m + INTEGER * 8 * rounds * SLAB * m * 2 * m
-    hashing = rows * buckets * 4 * REAL + 6 * INTEGER * rounds * buckets * q.axis("k").size * q.axis("h").size
-    return scores + hashing + 12 * INTEGER * rounds * (rows + 4 * m * SLAB) + 6 * REAL * (q.size + v.size)
-
-
 def _logits(op: Region) -> sp.Expr:
     """The logits of a piece, which become their gradient where they lie, and the powers of e that are summed."""
     x, table = op.body.ins[0], op.body.ins[3]
@@ -122,27 +112,9 @@ def _loss(op: Region) -> sp.Expr:
     return 2 * _logits(op) + 12 * INTEGER * x.size / x.axis("d").size
 
 
-def _slab(op: Region) -> sp.Expr:
-    """LSH attention: scores of a slab of chunks, the rows of its keys and values, and what it makes for the values of every place."""
-    q, v = op.body.ins[:2]
-    m, n, k, w = sp.sympify(op.arg("chunk")), q.axis("n").size, q.axis("k").size, v.axis("v").size
-    lists = q.size / k / n
-    # Slabs are of about the same size: the largest is at least half of what it may be.
-    count = sp.Min(SLAB / sp.Integer(2), lists * sp.ceiling(n / m), evaluate=False)
-    return REAL * (count * m * (2 * m + k + w) + lists * n * w)
-
-
-def _hashing(op: Region) -> sp.Expr:
-    """The products of some positions with the rotations of all rounds."""
-    q, rounds = op.body.ins[0], sp.sympify(op.arg("rounds"))
-    each = q.axis("h").size * rounds * sp.Max(*op.arg("buckets")) / 2
-    positions = volume([a for a in q.axes if a.name not in ("h", "k")])
-    return REAL * each * sp.Min(sp.Max(HASHED, sp.floor(HASHES / each), evaluate=False), positions, evaluate=False)
-
-
 SCALES = frozenset({"linear_cross_entropy_backward"})           # kernels that scale what they are given, in place
 
 OWN: dict[str, Callable[[Region], sp.Expr]] = {
     "linear_cross_entropy": _loss,
-    "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": _lsh,
+    "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": lsh.most,
 }

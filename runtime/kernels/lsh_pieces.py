@@ -21,46 +21,43 @@ def argmax(y: Tensor) -> Tensor:
 def inverse_norm(q: Tensor) -> Tensor: return (q.square().sum(-1) + 1e-12).rsqrt()
 
 
-def near(query: Tensor, key: Tensor) -> Tensor:
-    """[C, m, 2·m]: code difference 0 or 1."""
-    gap = query.unsqueeze(-1) - key.unsqueeze(-2)
-    return (gap == 0) | (gap == 1)
+def apart(query: Tensor, key: Tensor) -> Tensor:
+    """[C, m, 2·m]: code difference neither 0 nor 1."""
+    return (query.unsqueeze(-1) - key.unsqueeze(-2)).bitwise_right_shift_(1) != 0
 
 
-def allowed(mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, causal: bool) -> Tensor:
-    """Near in the last round, and in none before."""
-    ok = near(mine[-1], theirs[-1])
-    for query, key in zip(mine[:-1], theirs[:-1]): ok = ok & ~near(query, key)
+def hidden(mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, causal: bool) -> Tensor:
+    """Apart in the last round, or near in one before, or later than the query (where it does not matter: the query itself)."""
+    no = apart(mine[-1], theirs[-1])
+    for query, key in zip(mine[:-1], theirs[:-1]): no.logical_or_(apart(query, key).logical_not_())
     i, j = mine_at.unsqueeze(-1), theirs_at.unsqueeze(-2)
-    return ok & ((j < i) if causal else (j != i))
+    return no.logical_or_((j >= i) if causal else (j == i))
 
 
 def softmax(s: Tensor, inverse: Tensor, mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, top: Tensor, total: Tensor,
             causal: bool) -> None:
     """In place: raw products s [C, m, 2·m] become weights not yet divided; the maximum and the sum of each row go to top and total [C, m].
     A row that sees nothing: sum 0."""
-    scores = torch.where(allowed(mine, theirs, mine_at, theirs_at, causal), s * inverse.unsqueeze(-2), float("-inf"))
-    most = scores.amax(-1, keepdim=True).clamp(min=-1e30)
-    p = (scores - most).exp()
+    s.mul_(inverse.unsqueeze(-2)).masked_fill_(hidden(mine, theirs, mine_at, theirs_at, causal), float("-inf"))
+    most = s.amax(-1, keepdim=True).clamp(min=-1e30)
+    s.sub_(most).exp_()
     top.copy_(most.squeeze(-1))
-    total.copy_(p.sum(-1))
-    s.copy_(p)
+    total.copy_(s.sum(-1))
 
 
 def slopes(s: Tensor, dp: Tensor, inverse: Tensor, mine: Tensor, theirs: Tensor, mine_at: Tensor, theirs_at: Tensor, total: Tensor,
            delta: Tensor, causal: bool) -> None:
     """In place: s becomes the weights, dp the gradient of the raw products."""
     k = inverse.unsqueeze(-2)
-    p = torch.where(allowed(mine, theirs, mine_at, theirs_at, causal), (s * k - total.unsqueeze(-1)).exp(), 0.0)
-    dp.copy_(p * (dp - delta.unsqueeze(-1)) * k)
-    s.copy_(p)
+    s.mul_(k).sub_(total.unsqueeze(-1)).exp_().masked_fill_(hidden(mine, theirs, mine_at, theirs_at, causal), 0.0)
+    dp.sub_(delta.unsqueeze(-1)).mul_(s).mul_(k)
 
 
 def merge(o: Tensor, top: Tensor, total: Tensor, more: Tensor, more_top: Tensor, more_total: Tensor) -> None:
     """In place, two parts of one softmax: o, top and total become those of both."""
     most = torch.maximum(top, more_top)
     a, b = (top - most).exp(), (more_top - most).exp()
-    o.copy_(o * a[:, None] + more * b[:, None])
+    o.mul_(a[:, None]).addcmul_(more, b[:, None])
     total.copy_(total * a + more_total * b)
     top.copy_(most)
 
@@ -76,23 +73,23 @@ def inner(x: Tensor, y: Tensor) -> Tensor: return (x * y).sum(-1)
 
 
 def through_key(t: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
-    """The gradient through a key of unit length: […, k] each, inverse […]."""
+    """The gradient through a key of unit length: […, k] each, inverse […]. t becomes it."""
     k = rows * inverse.unsqueeze(-1)
-    return t - k * (k * t).sum(-1, keepdim=True)
+    return t.sub_(k.mul_((k * t).sum(-1, keepdim=True)))
 
 
 def own(to_q: Tensor, to_v: Tensor, dk: Tensor, dv: Tensor, rows: Tensor, inverse: Tensor) -> None:
     """to_q [C, m, k] has the gradient of the queries; what falls on a chunk from itself, and from the one behind it, is added.
     dk [C + 1, 2·m, k], dv likewise; to_v is written."""
     m = to_q.shape[1]
-    to_q.copy_(to_q + through_key(dk[:-1, m:] + dk[1:, :m], rows, inverse))
-    to_v.copy_(dv[:-1, m:] + dv[1:, :m])
+    to_q.add_(through_key(dk[:-1, m:] + dk[1:, :m], rows, inverse))
+    torch.add(dv[:-1, m:], dv[1:, :m], out=to_v)
 
 
 def before(to_q: Tensor, to_v: Tensor, dk: Tensor, dv: Tensor, rows: Tensor, inverse: Tensor) -> None:
     """Onto the chunk before a slab: [m, …] each."""
-    to_q.copy_(to_q + through_key(dk, rows, inverse))
-    to_v.copy_(to_v + dv)
+    to_q.add_(through_key(dk.clone(), rows, inverse))
+    to_v.add_(dv)
 
 
 def add(to: Tensor, by_place: Tensor, at: Tensor) -> None: to += by_place[at]
