@@ -10,7 +10,7 @@ import sympy as sp
 from plait.compiler.axis import volume
 from plait.compiler.costs import scratch_lsh as lsh
 from plait.compiler.graph import Graph, Node, Value
-from plait.compiler.kernels import BLOCK_ROWS, SLAB
+from plait.compiler.kernels import BAND_SLAB, BLOCK_ROWS, band
 from plait.compiler.prims import Contract, Loop, Map, Random, Reduce, Region
 
 REAL, INTEGER = 4, 8                                          # bytes
@@ -31,6 +31,7 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
         match n.op.kernel:
             case "lsh_attention": found |= {both[0]: lsh.ahead(n.op), both[1]: lsh.back(n.op), (n.at, "argmax"): lsh.hashing(n.op)}
             case "rowwise_attention": found |= {place: _block(n.op, k > 0) for k, place in enumerate(both)}
+            case "banded_attention": found |= {place: _head(n.op, k > 0) for k, place in enumerate(both)}
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
             case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size       # the slope of the logarithms comes first
     return found
@@ -91,11 +92,26 @@ def _rowwise(op: Region) -> sp.Expr:
     return 2 * _block(op, True)
 
 
+def _head(op: Region, backward: bool) -> sp.Expr:
+    """Banded attention, a head at a time: its rows in whole blocks, the scores of a slab of blocks and who is hidden from whom; on the way
+    back the gradients of the rows, and weights and slopes where the keys of a block find them."""
+    q, k, v = op.body.ins[:3]
+    window, n = sp.sympify(op.arg("window")), q.axis("n").size
+    size = sp.Min(band(window), n)
+    count, over = sp.ceiling(n / size), sp.ceiling((window - 1) / size)
+    span, slab = size * (over + 1), sp.Max(sp.Min(BAND_SLAB, count), over)
+    pairs, widths = slab * size * span, k.axis("k").size + v.axis("v").size
+    rows = size * (count + 2 * over) * k.axis("k").size + size * (count + over) * widths
+    each = q.size / k.axis("k").size
+    if not backward: return REAL * (rows + pairs + count * size * (v.axis("v").size + 2)) + 2 * pairs
+    rows += size * (count + 2 * over) * v.axis("v").size + size * count * k.axis("k").size + size * (count + over) * widths
+    found = 2 * ((slab + over) * size * (span + 1) + span)
+    return REAL * (rows + 2 * pairs + found + 2 * count * size + each) + 2 * pairs
+
+
 def _banded(op: Region) -> sp.Expr:
-    """Scores of every block with its neighbours, and what is made of them."""
-    q = op.body.ins[0]
-    window = sp.sympify(op.arg("window"))
-    return 12 * REAL * volume([a for a in q.axes if a.name != "k"]) * 2 * (window + SLAB)
+    """The same once more, where the operands are shorter than what is made of them, and the window's own weights."""
+    return 2 * _head(op, True) + REAL * op.body.ins[0].size
 
 
 def _logits(op: Region) -> sp.Expr:

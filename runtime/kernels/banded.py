@@ -203,35 +203,44 @@ class Banded(torch.autograd.Function):
         return dq, dk, dv
 
 
-def allowed(there: Tensor, size: int, window: int, left: int, own: bool) -> tuple[Tensor, Tensor]:
-    """there [c, span] → who sees whom [c, size, span], without itself where it is not to be seen beside others; and who is itself there."""
-    span = there.shape[1]
-    i, j = (torch.arange(x, device=there.device, dtype=torch.int32) for x in (size, span))
-    i = i.view(size, 1)
-    ok = there.unsqueeze(1) & ((j >= i) & (j < i + window))
-    same = there.unsqueeze(1) & (j == i + left)
-    return (ok if own else ok & (j != i + left)), same
+def hidden(there: Tensor, size: int, window: int, left: int, own: bool) -> Tensor:
+    """there [c, span] → who is not seen by whom [c, size, span]; without own: not itself either."""
+    i, j = _places(there, size)
+    seen = (j >= i) & (j < i + window)
+    if not own: seen = seen & (j != i + left)
+    return (there.unsqueeze(1) & seen).logical_not_()
+
+
+def itself(there: Tensor, size: int, left: int) -> Tensor:
+    """Who is itself there, 0 or 1."""
+    i, j = _places(there, size)
+    return there.unsqueeze(1) & (j == i + left)
+
+
+def _places(there: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    i, j = (torch.arange(x, device=there.device, dtype=torch.int32) for x in (size, there.shape[1]))
+    return i.view(size, 1), j
 
 
 def softmax(s: Tensor, there: Tensor, lse: Tensor, total: Tensor, window: int, left: int, own: bool) -> None:
     """In place: scores [c, size, span] become weights, not yet divided by total [c, size]; lse [c, size]: ∞ where a row sees none."""
-    ok, same = allowed(there, s.shape[1], window, left, own)
-    s_ = torch.where(ok, s, float("-inf"))
-    top = s_.amax(-1, keepdim=True).clamp(min=-1e30)
-    p = (s_ - top).exp()
-    row = p.sum(-1, keepdim=True)
+    size = s.shape[1]
+    s.masked_fill_(hidden(there, size, window, left, own), float("-inf"))
+    top = s.amax(-1, keepdim=True).clamp(min=-1e30)
+    s.sub_(top).exp_()
+    row = s.sum(-1, keepdim=True)
     some = row > 0
     lse.copy_(torch.where(some, top + row.log(), float("inf")).squeeze(-1))
     total.copy_(torch.where(some, row, 1.0).squeeze(-1))
-    s.copy_(p if own else torch.where(some, p, same.to(p.dtype)))
+    if not own: s.copy_(torch.where(some, s, itself(there, size, left).to(s.dtype)))
 
 
 def slopes(s: Tensor, dp: Tensor, p: Tensor, ds: Tensor, there: Tensor, lse: Tensor, delta: Tensor, window: int, left: int, own: bool):
-    """Writes the weights p and the gradient of the scores, ds, from the scores and the gradient of the weights."""
-    ok, same = allowed(there, s.shape[1], window, left, own)
-    e = torch.where(ok, (s - lse.unsqueeze(-1)).exp(), 0.0)
-    ds.copy_(e * (dp - delta.unsqueeze(-1)))
-    p.copy_(e if own else torch.where(lse.unsqueeze(-1) == float("inf"), same.to(e.dtype), e))
+    """Writes the weights p and the gradient of the scores, ds, from the scores and the gradient of the weights, which are used up."""
+    size = s.shape[1]
+    s.sub_(lse.unsqueeze(-1)).exp_().masked_fill_(hidden(there, size, window, left, own), 0.0)
+    ds.copy_(dp.sub_(delta.unsqueeze(-1)).mul_(s))
+    p.copy_(s if own else torch.where(lse.unsqueeze(-1) == float("inf"), itself(there, size, left).to(s.dtype), s))
 
 
 # -- the library's --------------------------------------------------------------------------------------------------------
