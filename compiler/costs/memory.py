@@ -11,7 +11,7 @@ import sympy as sp
 
 from plait.compiler.costs.maxplus import Late, Sum, expression, late, plus, pruned, written
 from plait.compiler.costs.order import over_trips
-from plait.compiler.costs.scratch import SCALES, bound, of_kernels, of_scan, special, sure, surely
+from plait.compiler.costs.scratch import SCALES, bound, of_kernels, special, sure, surely
 from plait.compiler.derive import Joint
 from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.kernels import Target
@@ -164,7 +164,6 @@ class _Walk:
             absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root)
             if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs if root[v] == v))
             if not isinstance(n.op, Loop): moments += self.during(n, live)
-            elif self.scratch is not None and n.op.axis.role == "sequence": moments += plus((live,), late(of_scan(n)))
             if self.reused(n, dying, root): live = _plus(live, *(self.bytes(v) for v in n.outs))
             live = _minus(live, *(self.bytes(v) for v in dying if v not in hidden))
             if _inside(n): hidden.update(n.outs)

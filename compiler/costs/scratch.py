@@ -59,12 +59,6 @@ def of_kernels(n: Node, own: Mapping[tuple[str, str], sp.Expr]) -> sp.Expr:
     return own.get((n.at, n.op.kernel.removesuffix("_backward")), sp.Integer(0)) if isinstance(n.op, Region) else sp.Integer(0)
 
 
-def of_scan(n: Node) -> sp.Expr:
-    """Bytes: what a recurrence reads and gives in every trip, once more, in the order in which its trips take it."""
-    assert isinstance(n.op, Loop)
-    return REAL * _size(*(v for v in (*n.ins, *n.outs) if v.has(n.op.axis.name)))
-
-
 def _size(*values: Value) -> sp.Expr:
     return sp.Add(*(v.size for v in values if v.kind != "const"))
 
@@ -88,8 +82,8 @@ def _block(op: Region, backward: bool) -> sp.Expr:
 
 
 def _rowwise(op: Region) -> sp.Expr:
-    """A block of scores and what is made of it; once more, where the operands are shorter than their scores."""
-    return 2 * _block(op, True)
+    """A quarter more: who sees whom, and rows that a product copies."""
+    return _block(op, True) / 4
 
 
 def _head(op: Region, backward: bool) -> sp.Expr:
@@ -110,8 +104,8 @@ def _head(op: Region, backward: bool) -> sp.Expr:
 
 
 def _banded(op: Region) -> sp.Expr:
-    """The same once more, where the operands are shorter than what is made of them, and the window's own weights."""
-    return 2 * _head(op, True) + REAL * op.body.ins[0].size
+    """A quarter more: a mask's copies, what is carried from slab to slab."""
+    return _head(op, True) / 4
 
 
 def _logits(op: Region) -> sp.Expr:
@@ -132,5 +126,5 @@ SCALES = frozenset({"linear_cross_entropy_backward"})           # kernels that s
 
 OWN: dict[str, Callable[[Region], sp.Expr]] = {
     "linear_cross_entropy": _loss,
-    "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": lsh.most,
+    "conv1d": _convolution, "rowwise_attention": _rowwise, "banded_attention": _banded, "lsh_attention": lsh.more,
 }

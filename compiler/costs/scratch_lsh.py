@@ -80,7 +80,7 @@ def hashing(op: Region) -> sp.Expr:
     return (2 * REAL + CODE + TRUTH) * each * some
 
 
-def most(op: Region) -> sp.Expr:
-    """A bound on each of these: whole numbers of the sorting besides, and operands that are shorter than what is made of them."""
+def more(op: Region) -> sp.Expr:
+    """What may come on top: a quarter, and the whole numbers of the sorting."""
     s = sizes(op)
-    return 2 * back(op) + REAL * (s.k + s.v) * s.rows + hashing(op) + 8 * INTEGER * s.rounds * (s.places + s.rows)
+    return back(op) / 4 + 8 * INTEGER * s.rounds * (s.places + s.rows)

@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 DEFINED = {k.region: "body" for k in KERNELS if k.name != "linear_cross_entropy"}
 SPEC = """plait 1
 
-dims {{ n = 256; V = {V}; d = 64; h = 4; L = 3 }}
+dims {{ n = {n}; V = {V}; d = 64; h = 4; L = {L} }}
 model m {{
   input text: tokens[n] of V
   logits = text {{ embed(V, width = d); repeat L {{ {body} }}; layer_norm; unembed(V) }}
@@ -44,17 +44,20 @@ BODIES = {"decoder": (64, ATTENDING), "wide output": (2048, ATTENDING),
           "by rows": (64, "residual { attention(heads = h, kernel = rowwise) }; residual { feed_forward(4 * d) }"),
           "dropped scores": (64, "residual { attention(heads = h, dropout = 0.1) }; residual { feed_forward(4 * d) }"),
           "hashing": (64, "residual { lsh_attention(heads = h, chunk = 32, rounds = 2, causal = true) }"),
+          "several rounds": (64, "residual { lsh_attention(heads = h, chunk = 16, rounds = 4, dedup = false) }; residual { linear(d) }"),
+          "windows": (64, "residual { attention(heads = h, window = 32, causal = true) }"),
           "recurrent": (64, "residual { gru(d) }; residual { feed_forward(4 * d) }"),
+          "recurrent only": (64, "rnn(d)"), "both ways": (64, "rnn(d / 2, direction = both)"),
           "reversible stack": (64, "reversible(repeat = 4) { f: { layer_norm; attention(heads = h) }; g: { feed_forward(4 * d) } }"),
           "convolution": (64, "residual { conv(d, kernel = 3) }; residual { feed_forward(2 * d) }")}
 
 
-BOUNDED = {"by rows", "dropped scores", "hashing", "recurrent"}         # kernels and scans have buffers of their own: a bound, not a figure
+SMALLEST = {"reversible stack", "hashing", "windows", "recurrent only", "both ways"}       # one part, or its kernel, decides
 
 
-def program(kind: str):
+def program(kind: str, n: int = 256, L: int = 3):
     V, body = BODIES[kind]
-    return expand(files.opened(Path("m.plait"), text=SPEC.format(V=V, body=body)), "m", loss=True)
+    return expand(files.opened(Path("m.plait"), text=SPEC.format(V=V, body=body, n=n, L=L)), "m", loss=True)
 
 
 def measured(p) -> int:
@@ -77,12 +80,20 @@ def test_the_peak_is_within_the_budget_and_measured(kind):
         assert fitted.peak == peak(Step(lambda f=fitted: f.program), measure.BATCH)
         if fitted.choice in [f.choice for f in found]: continue
         taken = measured(fitted.program)
-        if kind in BOUNDED: assert fitted.peak * 0.99 <= taken <= fitted.most, fitted.choice
-        else: assert abs(taken / fitted.peak - 1) <= 0.1, fitted.choice
+        assert abs(taken / fitted.peak - 1) <= 0.1, fitted.choice
         found.append(fitted)
     assert found[0].choice == Choice() and found[0].work == 1.0
-    assert len(found) > 1 or kind in {*BOUNDED, "reversible stack"}, "nothing smaller was found"     # its kernels, or its streams, decide
+    assert len(found) > 1 or kind in SMALLEST, "nothing smaller was found"
     assert [f.work for f in found] == sorted(f.work for f in found)             # less memory is never had for less work
+
+
+@pytest.mark.parametrize("kind", ["by rows", "dropped scores", "hashing", "several rounds", "windows", "recurrent", "recurrent only",
+                                  "both ways"])
+@pytest.mark.parametrize("n, L", [(1024, 1), (100, 2)])
+def test_a_peak_that_a_kernel_decides(kind, n, L):
+    """At sizes at which what kernels and recurrences take for themselves is a large part, and at which chunks and blocks do not fit in."""
+    p = program(kind, n, L)
+    assert abs(measured(p) / peak(Step(lambda: p), measure.BATCH) - 1) <= 0.1
 
 
 def test_pieces_of_the_loss_come_first_because_they_cost_nothing():
