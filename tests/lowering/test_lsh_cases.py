@@ -20,8 +20,7 @@ def call(**how: object) -> str:
 
 
 CAUSAL, ACROSS = call(rounds=4, causal=True), call(chunk=16, rounds=3, buckets="auto", causal=True, within_bucket=False)
-# Bodies are compiled in one test, for the sake of time; eager or by the kernel, in all of them.
-eager, three = (pytest.mark.parametrize("way", WAYS[:k], indirect=True) for k in (2, 3))
+every = pytest.mark.parametrize("way", WAYS, indirect=True)
 
 
 def stream(n: int, b: int = 2, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -43,13 +42,13 @@ def influence(m, x: Tensor, i: int, **named: Tensor) -> Tensor:
     return torch.autograd.grad(m(leaf, **named)[0, i].sum(), leaf)[0][0].ne(0).any(-1)
 
 
-@three
+@every
 def test_any_length(kit, way):
     """12. Lengths 1, 63, 64, 65, 127, 129 with chunk 64: right shape, equal to a padded run; length 32 after length 64 on the same
     module."""
     chain = call(chunk=64, rounds=2, causal=True)
     m, padded, x = way.module(chain, n="free").eval(), way.module(chain, n="free", padded=True).eval(), stream(192)
-    for n in (1, 63, 64, 32, 65, 127, 129):
+    for n in (1, 64, 32, 129) if way.compile else (1, 63, 64, 32, 65, 127, 129):
         y = m(x[:, :n])
         assert y.shape == (2, n, 8)
         there = (torch.arange(192) < n).expand(2, -1)
@@ -66,7 +65,7 @@ def full_attention(x: Tensor, causal: bool) -> Tensor:
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ q).transpose(1, 2).flatten(2)
 
 
-@eager
+@every
 @pytest.mark.parametrize("n", [5, 16])
 def test_one_chunk_is_full_attention(way, n):
     """13. With `within_bucket = false` and n ≤ chunk it equals full attention with shared, normalised keys and no self, to 1e-5. One
@@ -90,7 +89,7 @@ def test_rounds_are_one_softmax_over_their_union(kit, way, monkeypatch):
         kit.close(kit.gradients(way.module(chain, n=13).eval(), [], x), kit.gradients(by_table, [], x), 1e-6)
 
 
-@eager
+@every
 def test_a_padded_batch(way):
     """15. A padded batch: each row equals the row alone under the same buckets. Masking only position 0 removes its influence."""
     m, x = way.module(call(rounds=2), n="free", padded=True).eval(), stream(13, 3)
@@ -102,10 +101,11 @@ def test_a_padded_batch(way):
     other[:, 0] = 77
     assert torch.equal(m(x, x_mask=but_the_first)[:, 1:], m(other, x_mask=but_the_first)[:, 1:])
     assert not torch.equal(m(x)[:, 1:], m(other)[:, 1:])
+    if way.compile and way.forced: return       # torch's backend that only traces lays a cropped gradient out otherwise than it runs
     assert not any(influence(m, x, i, x_mask=but_the_first)[0] for i in range(1, 13))
 
 
-@eager
+@every
 @pytest.mark.parametrize("wrap", [False, True])
 def test_the_first_chunk_has_none_before_it(kit, way, wrap, monkeypatch):
     """16. The first chunk does not attend to the last; round r's first chunk does not attend into round r − 1. A position that lies in
@@ -126,7 +126,7 @@ def test_the_first_chunk_has_none_before_it(kit, way, wrap, monkeypatch):
     assert looked
 
 
-@three
+@every
 def test_causality_under_long_queries(way):
     """17. Queries scaled by 1e4: causality still holds: in the gradient, strictly."""
     m = way.module(CAUSAL, n=13).eval()
@@ -136,7 +136,7 @@ def test_causality_under_long_queries(way):
             assert not reached[i + 1:].any() and reached.any()
 
 
-@eager
+@every
 def test_no_logit_beats_the_mask(way):
     """Masks are no constant that a logit can beat: products of −10¹² do not let in what is masked, nor what comes later."""
     m, x = way.module(call(rounds=2), n="free", padded=True).eval(), 1e12 * stream(13)
@@ -145,7 +145,7 @@ def test_no_logit_beats_the_mask(way):
     assert torch.equal(m(x, x_mask=there)[there], m(other, x_mask=there)[there]) and torch.isfinite(m(x, x_mask=there)).all()
 
 
-@eager
+@every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_row_in_which_everything_is_masked(way, dtype):
     """17. … a row in which everything is masked is finite in fp16, bf16, fp32: who sees nothing gives its own value."""
@@ -165,10 +165,10 @@ def test_the_number_of_buckets(kit):
         assert count is not None and count >= 2 and count % 2 == 0 and count == 2 * -(-n // 64)
 
 
-@eager
+@every
 def test_another_number_of_rounds(kit, way):
     """19. Evaluated with another number of rounds than trained: works, backward included; more rounds see more."""
-    few, many = (way.module(f"lsh_attention(heads = 2, chunk = 4, buckets = 4, rounds = {r})", n=13) for r in (1, 8))
+    few, many = (way.module(f"lsh_attention(heads = 2, chunk = 4, buckets = 4, rounds = {r})", n=13) for r in (1, 3 if way.compile else 8))
     few(stream(13)).square().sum().backward()
     with torch.no_grad():
         for p in few.parameters(): p -= 0.01 * p.grad
@@ -179,7 +179,7 @@ def test_another_number_of_rounds(kit, way):
     assert seen < more
 
 
-@eager
+@every
 def test_step_by_step(way):
     """20. With `within_bucket = false`, generation step by step equals the full forward for lengths below one chunk."""
     m, x = way.module(ACROSS, n="free").eval(), stream(15)
@@ -187,7 +187,7 @@ def test_step_by_step(way):
     for n in range(1, 15): assert torch.allclose(m(x[:, :n])[:, -1], whole[:, n - 1], atol=1e-12)
 
 
-@three
+@every
 def test_later_symbols_move_borders(way):
     """Strict causality holds in the gradient, not in the values: later tokens can move chunk borders. The layer's documentation says so."""
     m, moved = way.module(CAUSAL, n=13).eval(), 0

@@ -19,7 +19,7 @@ ATTEND = "attend: {{ layer_norm; attention(heads = 2, causal = {causal}); dropou
 HASH = "hash: {{ layer_norm; lsh_attention(heads = 2, chunk = 4, rounds = 2, causal = {causal}, buckets = 4) }}; "
 FEED = "feed: {{ layer_norm; chunked(over = n, pieces = 2) {{ linear(12); gelu; dropout(0.5); linear(d) }} }}"
 # What no other test compiles is not compiled for bodies, or not at all, for the sake of time.
-eager, three = (pytest.mark.parametrize("way", WAYS[:k], indirect=True) for k in (2, 3))
+every = pytest.mark.parametrize("way", WAYS, indirect=True)
 
 
 def stack(way, copies: int = 4, causal: str = "true") -> str:
@@ -59,7 +59,7 @@ def test_an_input_that_needs_no_gradient(way):
     assert sum(bool(g.any()) for g in grads(m)) == sum(bool(g.any()) for g in grads(p)) > 0.8 * len(grads(m))
 
 
-@three
+@every
 def test_backward_in_eval_mode(kit, way):
     """3. Backward in eval mode works and equals the reference."""
     m, p, x = way.module(stack(way)).eval(), way.plain(stack(way)).eval(), stream()
@@ -78,7 +78,7 @@ def saved(m) -> tuple[int, int]:
     return tuple(sum(t.untyped_storage().nbytes() for t in seen.values() if t.is_floating_point() == real) for real in (True, False))
 
 
-@three
+@every
 def test_saved_memory_does_not_depend_on_depth(way):
     """4. Saved activation memory does not depend on depth (4 against 16 layers); LSH's stored buckets are their own term: of the kernel
     2 rounds, 2 sequences, 2 heads, 7 places of 2 bytes a layer; of the body at least those."""
@@ -87,7 +87,7 @@ def test_saved_memory_does_not_depend_on_depth(way):
     assert many == 4 * few and (few == 0 if way.compile else few >= 4 * 112 if way.forced else few == 4 * 112)
 
 
-@three
+@every
 def test_autocast_in_forward_and_not_in_backward(kit, way):
     """6. bf16 autocast in forward, backward outside it: the halves see one dtype both times; gradients equal the plain stack's under
     autocast."""
@@ -112,7 +112,7 @@ def test_autocast_in_forward_and_not_in_backward(kit, way):
     for a, b in zip(grads(m), grads(p), strict=True): assert (a - b).norm() <= 0.03 * b.norm() + 0.004 * largest
 
 
-@eager
+@every
 def test_masks_that_change(kit, way):
     """7. Masks that change from batch to batch are honoured in every batch."""
     chain = stack(way, 2, "false")
@@ -136,7 +136,7 @@ def test_a_second_backward_doubles(way):
     assert all(torch.equal(2 * a, b) for a, b in zip(once, grads(m), strict=True))
 
 
-@three
+@every
 def test_depth_does_not_blow_up(way):
     """9. Depth 12: the scale of the outputs stays bounded; here at 16. A norm in front of each part makes what it adds of the order of 1,
     so 48 of them would be √48 on an input of 1, if they were independent and as large as that."""
