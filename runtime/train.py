@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from plait.dsl.errors import PlaitError, Span, error
 from plait.runtime import checkpoint, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
+from plait.runtime.data.ahead import ahead
 from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
@@ -115,12 +116,12 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
         if spoiled: raise _diverged(recipe, folder, f"the parameter `{spoiled}` is not finite after step {step:,}", f"lr = {lr:g}")
         checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
 
-    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown:
+    batches = ahead(dataset, step + 1, end)
+    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown, closing(batches):
         while step < end and not stopped.is_set():
             started = time.perf_counter()
-            step += 1
+            step, given = next(batches)
             lr = optim.rate(recipe, step, last)
-            given = dataset.batch(step)
             count, inputs = dataset.tokens(given), tuple(t.to(device) for t in given)
             loss, norm = _update(module, optimizer, recipe, inputs, step, lr, folder)
             spent = time.perf_counter() - started
