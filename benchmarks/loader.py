@@ -1,4 +1,4 @@
-"""What a batch costs, as a share of the training step that it is for: text, sentence pairs, images. In training a thread makes it meanwhile."""
+"""What a batch costs, as a share of the training step that it is for. In training a thread makes it while the step before runs."""
 from __future__ import annotations
 
 import random
