@@ -8,6 +8,7 @@ from pathlib import Path
 from plait.compiler.program import Input, Program
 from plait.compiler.sizes import Sizes
 from plait.dsl.errors import Note, PlaitError, error
+from plait.runtime.arguments import Waiting
 from plait.runtime.codec import Codec
 from plait.runtime.data import images, listops, pairs, sequences, tasks, text
 from plait.runtime.data.dataset import Dataset
@@ -49,6 +50,8 @@ def open(description: Described, folder: Path, length: int, seed: int, *, ahead:
     vocabulary larger than the model's, and for inputs that the source cannot fill."""
     slots = slots or tuple(Slot("tokens", length, classes, ahead=ahead and inputs == 1) for _ in range(inputs))
     _fit(description, slots)
+    for v in description.arguments.values():
+        if isinstance(v, Waiting): raise error("E0638", f"`{v.dim}` has no value", v.span, help=f"--set {v.dim}=…")
     dataset = READERS[description.kind].open(description, Need(slots, seed, folder, codec))
     for slot, size in zip(slots, dataset.classes):
         if slot.classes is None or size <= slot.classes: continue

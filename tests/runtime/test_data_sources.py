@@ -112,6 +112,7 @@ def test_free_lengths_of_lists_come_in_steps_of_eight(tmp_path):
 @pytest.mark.parametrize("text, part", [
     (spec("listops(length = 60)", LABELLED, LABEL, SCORES), "is not padded"),
     (spec("listops(length = 60)", LISTS, LABEL, SCORES), "up to 60 symbols, the model reads 8"),
+    (spec("listops(length = n)", LISTS, LABEL, SCORES, "V; n; C = 10"), "`n` has no value"),
     (spec("listops(length = 8)", ONE, NEXT), "fills two inputs, the model has 1"),
     (spec("listops(length = 60, depth = 1, arguments = 3)", LISTS, LABEL, SCORES, "V; n = 64; C = 10"), "shorter than a quarter")])
 def test_lists_that_do_not_fit(tmp_path, text, part): assert part in refused(tmp_path, text).message
