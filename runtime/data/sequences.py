@@ -127,6 +127,9 @@ def opened(d: Described, need: Need) -> Dataset:
     if voices > need.length:
         raise error("E0611", f"a step of `{name}` has {voices} voices, and the model reads {need.length}", span, help=f"n = {8 * voices}")
     codec = Words((*(["-"] if rests else []), *map(str, range(low, high + 1))))
+    if isinstance(need.codec, Words):                             # the symbols of a run stay what they were
+        low, rests = _known(codec, need.codec, name, span)
+        codec = need.codec
     made = [_joined([p for p in part if p.size > need.ahead], voices, low - rests) for part in (train, held_out)]
     return Sequences(made[0], made[1], voices, codec, need.length, need.seed, need.ahead, need.folder)
 
@@ -151,6 +154,17 @@ def _range(found: dict[str, list[Piece]], voices: int, name: str, span: Span | N
     if high - low >= FARTHEST:
         raise error("E0613", f"`{name}` has numbers from {low} to {high:,}: too many symbols", span, numbers=f"at most {FARTHEST:,}")
     return low, high, any((p == REST).any() or p.shape[1] < voices for p in pieces)
+
+
+def _known(found: Words, own: Words, name: str, span: Span | None) -> tuple[int, bool]:
+    """The least number, and whether there is a symbol for the rest, in the vocabulary of a run. found: that of the data."""
+    strange = [n for n in found.names if n not in set(own.names)]
+    if strange:
+        called = "rests" if strange[0] == "-" else f"the number {strange[0]}"
+        raise error("E0613", f"`{name}` has {called}, which the model's vocabulary does not have", span,
+                    help=f"its symbols: {' '.join(own.names[:2])} … {own.names[-1]}")
+    rests = own.names[0] == "-"
+    return int(own.names[rests]), rests
 
 
 def _joined(pieces: list[Piece], voices: int, zero: int) -> Pieces:

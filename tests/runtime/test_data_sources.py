@@ -19,7 +19,7 @@ from plait import files
 from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
-from plait.runtime.codec import from_facts
+from plait.runtime.codec import Words, from_facts
 from plait.runtime.data.dataset import in_epochs
 from plait.runtime.data.listops import nested, value_of
 from plait.runtime.data.opening import READERS
@@ -301,6 +301,22 @@ def test_arrays_with_their_parts(tmp_path):
     d = opened(tmp_path, spec('sequences("a.npz")', ONE, NEXT))
     assert d.codec.names == ("-", "60", "61", "62", "63", "64")
     assert d.codec.decode(next(d.validation(1))[0][0, :6].tolist()) == " 60 64 - 62 60 64"
+
+
+def test_other_numbers_are_read_by_the_vocabulary_of_a_run(tmp_path):
+    """Rests and 60 to 70 then, 62 to 64 and no rests now: 62 stays symbol 3."""
+    def reads(*pieces):
+        music(tmp_path, train=pieces, valid=pieces)
+        text = spec('sequences("a.json")', ONE, NEXT)
+        found = recipe(files.opened(Path("spec.plait"), (), text).spec, "m", {})
+        return data.open(found.data, tmp_path, 8, 3, codec=codec)
+
+    codec = Words(("-", *map(str, range(60, 71))))
+    d = reads([62, 64] * 9)
+    assert d.codec == codec and set(d.train.symbols.tolist()) == {3, 5}
+    for piece, part in (([62, 71], "the number 71"), ([-1, 62], "rests")):
+        if part == "rests": codec = Words(codec.names[1:])
+        with pytest.raises(PlaitError, match=part): reads(piece * 9)
 
 
 def test_a_single_sequence_is_cut_in_place(tmp_path):
