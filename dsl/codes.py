@@ -54,7 +54,7 @@ CODES: dict[str, str] = {
     "E0608": "a second derivative through what has only a first one",
     "E0610": "a data file that cannot be read",
     "E0611": "data that is empty or too short",
-    "E0612": "an encoding or packing that is broken",
+    "E0612": "an encoding, packing or form that is broken",
     "E0613": "symbols and vocabulary that do not agree",
     "E0614": "data that does not fit the model or the run",
     "E0615": "a device that is not there",

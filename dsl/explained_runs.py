@@ -77,7 +77,8 @@ RUNS: dict[str, Entry] = {
         f"{DEMO} --set 'train.data=text(\"note.txt\")' --set n=8\n"),
     "E0612": (
         "`text` reads UTF-8, and unpacks `.gz` and `.bz2`; this file is another encoding, or its packing is damaged. Convert it, or read "
-        "it as it is with `bytes`, or with `tokens = bytes`.",
+        "it as it is with `bytes`, or with `tokens = bytes`. Other sources ask for a form: files of a pair have equally many lines, images "
+        "are of one size, numbers are whole, JSON and arrays are complete.",
         f"{DEMO} --set 'train.data=text(\"latin1.txt\")'\n", f"{DEMO} --set 'train.data=bytes(\"latin1.txt\")'\n"),
     "E0613": (
         "Every symbol of the data and of a prompt needs a place in the model's vocabulary. A trained model keeps the vocabulary of its "
@@ -85,8 +86,8 @@ RUNS: dict[str, Entry] = {
         "plait train specs/shakespeare.plait --set 'train.data=text(\"book.txt\")'        # 96 characters, V = 65\n",
         "plait train specs/shakespeare.plait --set 'train.data=text(\"book.txt\")' --set V=96\n"),
     "E0614": (
-        "The data fills the inputs of the model: texts and tasks give one row of tokens, and the examples of a task are as long as the "
-        "model reads. A run is resumed on the data that it began with.",
+        "The data fills the inputs of the model, in order: texts and tasks give one row of tokens, sentence pairs two, labelled images and "
+        "lists a row and a class. Examples are as long as the model reads. A run is resumed on the data that it began with.",
         "plait train specs/duplication.plait --model lsh --set 'train.data=duplicate(length = 128)'        # n = 64\n",
         "plait train specs/duplication.plait --model lsh --set 'train.data=duplicate(length = n)'\n"),
     "E0615": (

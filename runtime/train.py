@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from plait.dsl.errors import PlaitError, Span, error
 from plait.runtime import checkpoint, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
+from plait.runtime.data.ahead import ahead
 from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
@@ -50,12 +51,11 @@ def sequences(recipe: Recipe, length: int) -> int:
 
 
 def last_step(recipe: Recipe, dataset: Dataset) -> int:
-    """The step at which the recipe stops. An epoch is as many windows as have the targets of the training part.
+    """The step at which the recipe stops. An epoch is as many batches as have the targets of the training part.
     Raises PlaitError for epochs of data that has no end."""
     if recipe.stop.unit == "steps": return int(recipe.stop.amount)                         # type: ignore[arg-type]
     if not dataset.symbols: raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
-    targets = sequences(recipe, dataset.length) * dataset.length
-    return math.ceil(recipe.stop.amount * dataset.symbols / targets)                       # type: ignore[operator]
+    return dataset.by(recipe.batch).steps(recipe.stop.amount)                              # type: ignore[arg-type]
 
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
@@ -105,7 +105,7 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
              last: int, steps: int | None, device: torch.device, console: Console | None) -> Run:
     """The loop, from the state's step to `steps`."""
     end = last if steps is None else steps
-    size = sequences(recipe, dataset.length)
+    size, dataset = sequences(recipe, dataset.length), dataset.by(recipe.batch)
     keep = max([int(a.arguments["keep"]) for a in recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
     step, tokens, seconds, saved = state.step, state.tokens, state.seconds, state.step
     loss, lr, metrics = math.nan, math.nan, {}
@@ -116,16 +116,17 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
         if spoiled: raise _diverged(recipe, folder, f"the parameter `{spoiled}` is not finite after step {step:,}", f"lr = {lr:g}")
         checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
 
-    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown:
+    batches = ahead(dataset, step + 1, end)
+    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown, closing(batches):
         while step < end and not stopped.is_set():
             started = time.perf_counter()
-            step += 1
+            step, given = next(batches)
             lr = optim.rate(recipe, step, last)
-            inputs = tuple(t.to(device) for t in dataset.batch(step, size))
+            count, inputs = dataset.tokens(given), tuple(t.to(device) for t in given)
             loss, norm = _update(module, optimizer, recipe, inputs, step, lr, folder)
             spent = time.perf_counter() - started
-            seconds, tokens = seconds + spent, tokens + size * dataset.length
-            shown.step(step, loss, size * dataset.length / spent)
+            seconds, tokens = seconds + spent, tokens + count
+            shown.step(step, loss, count / spent)
             record.add(folder, step, "train", loss=loss, lr=lr, gradient_norm=norm, seconds=round(seconds, 3), tokens=tokens)
             due = [a for e in recipe.every if step % e.period == 0 for a in e.actions]
             asked = tuple(dict.fromkeys(m for a in due if a.kind == "evaluate" for m in a.arguments["metrics"]))   # type: ignore[attr-defined]

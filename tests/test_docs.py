@@ -17,6 +17,7 @@ from plait.cli import app
 from plait.compiler.expand import open_file
 from plait.compiler.layer import LAYERS
 from plait.dsl.parser import parse
+from plait.runtime.sources import SOURCES
 
 ROOT = Path(__file__).parent.parent
 PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -96,6 +97,21 @@ def test_python_of_the_readme(monkeypatch, capsys):
     code = next(m[2] for m in BLOCK.finditer(PAGES["README.md"]) if m[1] == "python")
     exec(code, {})
     assert capsys.readouterr().out.splitlines()[-1] == str(65 * 128 + 64 * 128 + 4 * (12 * 128**2 + 2 * 128) + 128)
+
+
+def test_python_of_the_data_page(monkeypatch, capsys):
+    """Three steps of the demo: 24 windows of 64 symbols, and one more."""
+    monkeypatch.chdir(ROOT)
+    exec(next(m[2] for m in BLOCK.finditer(PAGES["docs/data.md"]) if m[1] == "python"), {})
+    assert capsys.readouterr().out == "".join(f"{step} [(24, 65)]\n" for step in (1, 2, 3))
+
+
+def test_every_source_is_there():
+    """docs/data.md has every source, and every argument of it."""
+    for name, entry in SOURCES.items():
+        row = next(line for line in PAGES["docs/data.md"].splitlines() if line.startswith("| `") and f"`{name}" in line)
+        for argument, p in entry.parameters.items():
+            assert argument in row or p.positional or name in ("reverse", "copy"), (name, argument)
 
 
 def test_every_layer_is_there():

@@ -32,6 +32,9 @@ SMALL: dict[str, dict[str, object]] = {
     "five_way": dict(V=7, n=9, d=8, h=2, R=5, S=4, G=3, C=6), "shakespeare": dict(V=7, n=6, d=8, h=2, L=2),
     "reformer": dict(V=7, n=8, d=8, h=2, L=2, c=2, p=4, g=4, R=2), "transformer_base": dict(V=7, m=5, n=4, d=8, h=2, L=2),
     "reformer_table1": dict(l=8, h=2, k=4, c=4, R=2), "reformer_table3": dict(l=8, d=8, h=2, L=4, c=4, R=2, p=2),
+    "images": dict(V=7, C=3, s=3, d=8, h=2), "chorales": dict(V=7, n=6, d=8, h=2), "enwik8": dict(V=7, n=6, d=8, h=2, L=2),
+    "imagenet64": dict(V=7, s=2, d=8, h=2, L=2, c=2, p=4, R=2), "translation": dict(V=7, m=5, n=4, d=8, h=2, L=2),
+    "enwik8_local": dict(V=7, n=8, d=8, h=2, L=2, w=3, c=2, p=4, g=4, R=2),
 }
 MODELS = [(s, m) for s in SMALL for m in files.opened(SPECS / f"{s}.plait").models]
 UNCHECKED = {"saved bytes", "peak bytes"}                     # of library calls with a workspace of their own
