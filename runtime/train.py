@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from plait.dsl.errors import PlaitError, Span, error
-from plait.runtime import checkpoint, optim, record
+from plait.runtime import checkpoint, events, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
@@ -116,7 +116,7 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
         if spoiled: raise _diverged(recipe, folder, f"the parameter `{spoiled}` is not finite after step {step:,}", f"lr = {lr:g}")
         checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
 
-    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown:
+    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown, events.following(folder, state) as follow:
         while step < end and not stopped.is_set():
             started = time.perf_counter()
             step += 1
@@ -133,6 +133,7 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
             if asked: metrics = _evaluation(module, dataset, recipe, asked, size, device, folder, step, seconds, tokens, shown)
             for a in due:
                 if a.kind == "sample": _sample(module, dataset, a, recipe.seed, folder, step, shown)
+            follow()
             if any(a.kind == "checkpoint" for a in due): saved = step; save()             # after the rows: what is saved is not lost
         if saved != step: save()
         if stopped.is_set() and step < end: shown.line(f"stopped at step {step:,}; `plait resume {folder}` goes on from there")
