@@ -161,8 +161,8 @@ RUNS: dict[str, Entry] = {
         'model = plait.from_safetensors("other/model.safetensors")\n',
         'model = plait.from_safetensors("model.safetensors")    # of plait export RUN --to safetensors\n'),
     "E0662": (
-        "`plait import` reads checkpoints of Hugging Face's Reformer. Each option of theirs becomes a part of a spec that computes the same; "
-        "one that has no such part is refused by name, so that nothing is imported that would give other numbers.",
+        "`plait import` reads checkpoints of Hugging Face's Reformer. Each option of theirs becomes a part of a spec that computes the "
+        "same; one that has no such part is refused by name, so that nothing is imported that would give other numbers.",
         "plait import checkpoints/bert\n", "plait import checkpoints/reformer\n"),
     "E0999": (
         "Not your mistake: a check that plait makes of its own work has failed, and it has left everything as it was. Please report it, "

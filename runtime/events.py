@@ -34,7 +34,8 @@ def following(folder: Path, state: State) -> Iterator[Callable[[], None]]:
 
 def _writer(folder: Path, step: int) -> Any:
     """None where there is none."""
-    try: from torch.utils.tensorboard import SummaryWriter
+    try:
+        from torch.utils.tensorboard import SummaryWriter
     except ImportError: return None
     try: return SummaryWriter(str(folder / FOLDER), purge_step=step + 1 if step else None, flush_secs=FLUSHED)
     except OSError: return None

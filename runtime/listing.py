@@ -47,7 +47,8 @@ class Listed:
 
 def runs(folder: Path) -> list[Listed]:
     """The runs in a folder, or the one that it is, oldest first. Raises PlaitError where there is no such folder."""
-    if not folder.is_dir(): raise error("E0620", f"there is no folder `{folder}`", help="plait runs FOLDER; plait train makes runs/ by itself")
+    if not folder.is_dir():
+        raise error("E0620", f"there is no folder `{folder}`", help="plait runs FOLDER; plait train makes runs/ by itself")
     try: inside = [folder] if _is_run(folder) else [p for p in folder.iterdir() if p.is_dir() and _is_run(p)]
     except OSError as why: raise error("E0620", f"`{folder}` cannot be read: {why.strerror or why}") from None
     return sorted(map(listed, inside), key=lambda r: (r.date, r.folder.name))

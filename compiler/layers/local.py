@@ -28,7 +28,8 @@ def local_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, look_bac
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
     q, key, val = (projected(b, value, name, h, a, bias=bias) for name, a in (("query", k), ("key", k), ("value", v)))
     if x.rotary is not None: q, key = rotated(b, q, x.rotary), rotated(b, key, x.rotary)
-    how = dict(chunk=chunk, look_back=look_back, look_ahead=look_ahead, causal=causal, wrap=wrap, dropout=dropout, masked=x.mask is not None)
+    how = dict(chunk=chunk, look_back=look_back, look_ahead=look_ahead, causal=causal, wrap=wrap, dropout=dropout,
+               masked=x.mask is not None)
     operands = [q, key, val] + ([x.mask] if x.mask is not None else []) + ([b.key()] if dropout else [])
     o = b.region("local_attention", lambda b, *ins: _body(b, how, *ins), *operands, **how)
     return joined(b, o, d, h, v, project=True, bias=bias)

@@ -25,7 +25,8 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
     is factorised), sorts stably by bucket, cuts into chunks, and attends within a chunk and `look_back` chunks before it. The
     rounds together give one softmax over the union of what they see (dedup = false counts a pair once a round). A position
     attends to itself only if it sees nothing else. within_bucket: only to keys of its own bucket. wrap: the first chunk looks
-    back to the last; wrap = rounds: to the last one of the round before (and of the last round, in the first). Later symbols can move chunk borders, so causality is exact in the gradient, not in the values."""
+    back to the last; with `rounds`, to the last of the round before, the first round to the last one. Later symbols can move chunk
+    borders, so causality is exact in the gradient, not in the values."""
     value, sizes = x.value, b.sizes
     d, n = feature(value), sequence(value)
     w = width_of_heads(b, d, heads, head_width)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
+from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Value
 from plait.compiler.lower import lower
 from plait.compiler.lowering import tensors
@@ -81,14 +82,14 @@ def unrolled(graph: Graph) -> Graph:
 
 
 # ---- torch.export ----------------------------------------------------------------------------------------------------------------
-def exported(module: Module, kernels: dict[str, str] | None = None, drawn: bool = False) -> ExportedProgram:
-    """The program, with any batch, and any size of the dims that are free. drawn: with its random numbers as constants.
+def exported(module: Module, kernels: dict[str, str] | None = None, portable: bool = False) -> ExportedProgram:
+    """The program, with any batch, and any size of the dims that are free. portable: in operators that ONNX has.
     Raises PlaitError for what torch.export cannot write, and where the program would not give what the module gives."""
     made = Evaluation(module, kernels or LIBRARY).eval()
     _affordable(made, module)
     free = _free(made, module)
     example = [_example(v, module, {s: (size, 3)[s == BATCH] for s, size in free.items()}, 0) for v in made.inputs]
-    if drawn: constants(made, example, bool(free.keys() - {BATCH}))
+    if portable: spelled(made, example, bool(free.keys() - {BATCH}))
     with _quiet(), torch.no_grad():
         try: found = torch.export.export(made, tuple(example), dynamic_shapes=(tuple(_shapes(v, free) for v in made.inputs),))
         except Exception as why: raise _refused(module, str(why)) from None       # torch raises a dozen kinds
@@ -97,7 +98,7 @@ def exported(module: Module, kernels: dict[str, str] | None = None, drawn: bool 
 
 
 BATCH = sp.Symbol("b", integer=True, positive=True)
-SAMPLE = 24                                                # a size that is tried for a free dim
+SAMPLE = 23                                                # a size that is tried for a free dim; of no chunk a multiple
 
 
 def _affordable(made: Evaluation, module: Module) -> None:
@@ -134,7 +135,8 @@ def _example(v: Value, module: Module, sizes: dict[sp.Symbol, int], seed: int) -
 
 def _shapes(v: Value, free: dict[sp.Symbol, int]) -> dict[int, object]:
     """The batch may be anything. Of other free sizes torch finds the range by itself."""
-    return {k: Dim("batch", min=1) if a.size == BATCH else Dim.AUTO(min=2) for k, a in enumerate(v.axes) if a.size.free_symbols & free.keys()}
+    def open_to(a: Axis) -> object: return Dim("batch", min=1) if a.size == BATCH else Dim.AUTO(min=2)
+    return {k: open_to(a) for k, a in enumerate(v.axes) if a.size.free_symbols & free.keys()}
 
 
 def _holds(found: ExportedProgram, made: Evaluation, module: Module, free: dict[sp.Symbol, int]) -> None:
@@ -146,7 +148,7 @@ def _holds(found: ExportedProgram, made: Evaluation, module: Module, free: dict[
             want = made(*given)
             try: got = found.module()(*given)
             except Exception:
-                dims = ", ".join(f"{s} = {size}" for s, size in sizes.items() if s != BATCH) or f"a batch of {batch}"
+                dims = ", ".join(f"{s} = {size}" for s, size in sizes.items())
                 raise error("E0660", f"the exported program would not take {dims}: loops are unrolled, and hashing pads, for one length",
                             help=" ".join(f"--set {s}={free[s]}" for s in free if s != BATCH)) from None
         for x, y in zip(_tuple(got), _tuple(want)):
@@ -188,7 +190,30 @@ def pt2(module: Module) -> bytes:
     return out.getvalue()
 
 
-# ---- random numbers as constants ------------------------------------------------------------------------------------------------
+# ---- in operators that ONNX has --------------------------------------------------------------------------------------------------
+def spelled(made: Evaluation, example: list[Tensor], loose: bool) -> None:
+    """Puts constants in place of random numbers, and a plain sort in place of a stable one. Raises PlaitError where how many numbers there
+    are depends on a free size."""
+    drawn, found = Drawn(made), False
+    for m in made.lowered[0].modules():
+        if not isinstance(m, fx.GraphModule): continue
+        for n in m.graph.nodes:
+            if n.target is tensors.random: n.target, found = drawn, True
+            if n.target is tensors.stable_order: n.target = distinct_order
+        m.recompile()
+    if not found: return
+    if loose: raise error("E0660", "ONNX has no random rotations, and as constants they need a length", help="--set n=…")
+    made.drawn = drawn
+    with torch.no_grad(): made(*example)
+    drawn.keeps = False
+
+
+def distinct_order(x: Tensor, dim: int) -> Tensor:
+    """The stable order of integers, by keys of which no two are the same."""
+    place = torch.arange(x.shape[dim]).view(-1, *[1] * (x.dim() - 1 - dim))
+    return torch.sort(x * x.shape[dim] + place, dim=dim)[1]
+
+
 class Drawn:
     """Stands where numbers are drawn. In the first forward they are drawn and kept, in later ones handed out in the same order. (In
     evaluation the key is always the same, so they are constants.)"""
@@ -203,30 +228,13 @@ class Drawn:
         return self.owner._buffers[name]                                                         # type: ignore[return-value]
 
 
-def constants(made: Evaluation, example: list[Tensor], loose: bool) -> None:
-    """Puts constants in place of random numbers. Raises PlaitError where how many there are depends on a free size."""
-    drawn = Drawn(made)
-    found = 0
-    for m in made.lowered[0].modules():
-        if not isinstance(m, fx.GraphModule): continue
-        for n in m.graph.nodes:
-            if n.target is tensors.random: n.target, found = drawn, found + 1
-        m.recompile()
-    if not found: return
-    if loose:
-        raise error("E0660", "ONNX has no random rotations, and as constants they need a length", help="--set n=…")
-    made.drawn = drawn
-    with torch.no_grad(): made(*example)
-    drawn.keeps = False
-
-
 # ---- ONNX ------------------------------------------------------------------------------------------------------------------------
 def onnx(module: Module) -> bytes:
     """The content of an `.onnx` file. Raises PlaitError where the packages are missing, and where an operator has no form there."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing: raise error("E0660", f"to write ONNX needs {' and '.join(missing)}", help='pip install "plait[onnx]"')
     unrolled_cells = {**LIBRARY, "rnn": "body", "lstm": "body", "gru": "body"}
-    program = exported(module, unrolled_cells, drawn=True)
+    program = exported(module, unrolled_cells, portable=True)
     names = _named(module, program)
     with _quiet():
         try: made = torch.onnx.export(program, dynamo=True, verbose=False, **names)

@@ -48,7 +48,7 @@ def read(folder: Path, name: str | None = None) -> Imported:
     config = _config(folder)
     tensors = {k.removeprefix("reformer."): t.float() for k, t in _tensors(folder).items()}
     odd = sorted({k.split(".")[0] for k in tensors} - {"embeddings", "encoder", "lm_head"})
-    if odd: raise error("E0662", f"the checkpoint has a head `{odd[0]}`: plait imports ReformerModel and ReformerModelWithLMHead", help=FORM)
+    if odd: raise error("E0662", f"the checkpoint has a head `{odd[0]}`: plait imports the model, alone or with an LM head", help=FORM)
     model = name or re.sub(r"\W+", "_", folder.resolve().name.lower()).strip("_") or "reformer"
     if not re.fullmatch(r"[a-z]\w*", model): model = f"model_{model}"
     made = Model(config, HEAD in tensors)
@@ -71,7 +71,7 @@ def loaded(found: Imported) -> Loaded:
 def _config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir(): raise error("E0662", f"there is no folder `{folder}`", help=FORM)
     try: found = json.loads((folder / "config.json").read_bytes())
-    except OSError as why: raise error("E0662", f"`{folder / 'config.json'}` cannot be read: {why.strerror or why}", help=FORM) from None
+    except OSError as why: raise error("E0662", f"`{folder / 'config.json'}` cannot be read: {why.strerror}", help=FORM) from None
     except (ValueError, RecursionError): found = None
     if not isinstance(found, dict): raise error("E0662", f"`{folder / 'config.json'}` is no JSON object", help=FORM)
     if found.get("model_type") != "reformer":
@@ -153,6 +153,7 @@ class Model:
 
     # -- the spec ------------------------------------------------------------------------------------------------------------------
     def spec(self, name: str) -> str:
+        """The text."""
         c = self.c
         width = "2 * d" if not self.head else "V"
         out = "logits" if self.head else "hidden"
@@ -165,7 +166,7 @@ class Model:
 
     def _stream(self) -> list[str]:
         """The statements of the stream. Dropout of positions, which theirs has too, has no place here: it acts in training only."""
-        c, drop = self.c, self._drop()
+        drop = self._drop()
         lines = ["embed(V, width = d)", *drop, self._positions(),
                  f"reversible(repeat = {len(self.layers) // self.period}, merge = concat) {{"]
         for k, kind in enumerate(self.layers[:self.period]):
@@ -227,7 +228,8 @@ class Model:
         for ours, other, shape in self._names():
             if other not in theirs: raise error("E0662", f"the checkpoint has no weight `{other}`", help=FORM)
             if theirs[other].numel() != math.prod(shape):
-                raise error("E0662", f"the weight `{other}` has shape {tuple(theirs[other].shape)}, and config.json asks for {shape}", help=FORM)
+                have = tuple(theirs[other].shape)
+                raise error("E0662", f"the weight `{other}` has shape {have}, and config.json asks for {shape}", help=FORM)
             found[ours] = theirs[other].reshape(shape).contiguous()
         return found
 

@@ -48,10 +48,10 @@ def test_padding_is_not_seen(kit):
 def test_hugging_face(kit, back, ahead, causal):
     """Theirs always looks around the ends."""
     theirs = LocalSelfAttention(ReformerConfig(
-        hidden_size=D, num_attention_heads=HEADS, attention_head_size=D // HEADS, local_attn_chunk_length=CHUNK, local_num_chunks_before=back,
-        local_num_chunks_after=ahead, is_decoder=causal, max_position_embeddings=N)).double().eval()
-    m = kit.module(f"local_attention(heads = {HEADS}, chunk = {CHUNK}, look_back = {back}, look_ahead = {ahead}, bias = false, wrap = true, "
-                   f"causal = {str(causal).lower()})", n=N, d=D).eval()
+        hidden_size=D, num_attention_heads=HEADS, attention_head_size=D // HEADS, local_attn_chunk_length=CHUNK,
+        local_num_chunks_before=back, local_num_chunks_after=ahead, is_decoder=causal, max_position_embeddings=N)).double().eval()
+    m = kit.module(f"local_attention(heads = {HEADS}, chunk = {CHUNK}, look_back = {back}, look_ahead = {ahead}, bias = false, "
+                   f"wrap = true, causal = {str(causal).lower()})", n=N, d=D).eval()
     query, key, value, out = m.parameters()
     with torch.no_grad():
         out.copy_(torch.eye(D, dtype=torch.float64).view(D, HEADS, -1))

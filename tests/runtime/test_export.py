@@ -171,9 +171,10 @@ def test_load_run(run):
 
 def test_safetensors(run, tmp_path):
     """Spec paths as keys, a shared table once; the file alone gives the model back, and so do its spec and `load_state_dict`."""
-    import plait
     from safetensors import safe_open
     from safetensors.torch import load_file
+
+    import plait
     path = tmp_path / "m.safetensors"
     assert "step 6" in exported(run, "--out", path)
     m, text = plait.load_run(run, compile=False), torch.randint(0, 5, (2, 8))
@@ -212,7 +213,8 @@ def test_a_script_with_torch_alone(run, tmp_path):
     script = ("import sys, torch\nsys.modules['plait'] = None\nfound = torch.export.load('m.pt2').module()\n"
               "torch.save(found(torch.load('text.pt')), 'logits.pt')\n")
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
-    with torch.no_grad(): assert torch.allclose(torch.load(tmp_path / "logits.pt"), plait.load_run(run, compile=False)(text), rtol=0, atol=1e-5)
+    with torch.no_grad(): want = plait.load_run(run, compile=False)(text)
+    assert torch.allclose(torch.load(tmp_path / "logits.pt"), want, rtol=0, atol=1e-5)
 
 
 def test_a_run_as_onnx(run, tmp_path):

@@ -23,10 +23,12 @@ BASE = dict(hidden_size=16, num_attention_heads=2, attention_head_size=6, feed_f
             hidden_dropout_prob=0.1, attn_layers=["local", "lsh", "local", "lsh"], is_decoder=True)
 OPTIONS: dict[str, dict] = {
     "mixed": {}, "lsh only": dict(attn_layers=["lsh"] * 2), "local only": dict(attn_layers=["local"] * 3),
-    "no period": dict(attn_layers=["local", "local", "lsh"]), "rounds": dict(num_hashes=3), "factors": dict(num_hashes=2, num_buckets=[2, 4]),
+    "no period": dict(attn_layers=["local", "local", "lsh"]), "rounds": dict(num_hashes=3),
+    "factors": dict(num_hashes=2, num_buckets=[2, 4]),
     "buckets of their choice": dict(num_buckets=None), "both ways": dict(head=False, is_decoder=False, num_hashes=2, lsh_num_chunks_after=1,
                                                                          local_num_chunks_after=1),
-    "learned positions": dict(axial_pos_embds=False, hidden_act="gelu"), "one chunk": dict(lsh_attn_chunk_length=32, local_attn_chunk_length=32),
+    "learned positions": dict(axial_pos_embds=False, hidden_act="gelu"),
+    "one chunk": dict(lsh_attn_chunk_length=32, local_attn_chunk_length=32),
     "pieces": dict(chunk_size_feed_forward=8, chunk_size_lm_head=4, hidden_dropout_prob=0.0, layer_norm_eps=1e-3),
     "no looking back": dict(lsh_num_chunks_before=0, local_num_chunks_before=0), "no whole chunks": dict(local_attn_chunk_length=6)}
 
