@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def region(reading: Reading, op: Region, xs: list[Seen], n: Node) -> list[Seen]:
-    if not any(isinstance(m.op, Sort) for m in op.body.nodes): return reading.graph(op.body, xs)
+    sorts = any(isinstance(m.op, Sort) for m in op.body.nodes)
+    if not sorts and not (reading.widely and op.arg("chunk")): return reading.graph(op.body, xs)
     if not any(x.reads for x in xs): return [NOTHING] * len(n.outs)
     reading.assumed = True                       # data decide who meets whom: every pair that the mask allows may
     band = Band(0 if op.arg("causal", False) else None, None)

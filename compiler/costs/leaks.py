@@ -111,7 +111,7 @@ def leak(graph: Graph, source: Value, sizes: Sizes, output: Value | None = None)
         seen[id(n)] = ins, outs
         kept.append(n)
 
-    reading = Reading(sizes, False, watch)
+    reading = Reading(sizes, False, watch, widely=True)
     reading.graph(graph, [reading.source(v) if v == source else reading.entry(v) for v in graph.ins])
     out = output if output is not None else graph.outs[0]
     return tuple(dict.fromkeys(place for place in _traced(graph, out, seen, True) if place))

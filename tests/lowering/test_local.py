@@ -60,3 +60,15 @@ def test_hugging_face(kit, back, ahead, causal):
     want = kit.gradients(lambda x: theirs(hidden_states=x).hidden_states, [theirs.query.weight, theirs.key.weight, theirs.value.weight], x)
     got = kit.gradients(m, [query, key, value], x)
     kit.close((got[0], [g.reshape(h.shape) for g, h in zip(got[1], want[1])]), want, 1e-10)
+
+
+@pytest.mark.parametrize("causal", ["true", "false"])
+def test_the_future_is_told(causal):
+    """Within its chunk a position sees what follows it, unless it is causal: W0401, and not."""
+    from plait.compiler.causality import leaks
+    from plait.compiler.expand import open_file
+    from plait.dsl.parser import parse
+    text = ("plait 1\ndims { n = 16; d = 8 }\nmodel m { input x: tokens[n] of 9; y = x { embed(9, width = d); reversible(repeat = 2) { "
+            f"a: {{ local_attention(heads = 2, chunk = 4, causal = {causal}) }}; b: {{ linear(d) }} }}; unembed(9) }}; output y: [n, 9] }}\n"
+            'train m { data = bytes("a"); loss = cross_entropy(y, next(x)); batch = 1 sequences; lr = 1; stop = 1 steps }\n')
+    assert [w.code for w in leaks(open_file(parse(text)), "m")] == ([] if causal == "true" else ["W0401"])
