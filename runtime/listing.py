@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from plait.compiler.expand import open_file
+from plait.compiler.expand import File, expand, open_file
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
 from plait.runtime.recipe import Recipe, recipe
@@ -148,15 +148,17 @@ def _planned(folder: Path, model: str) -> int | None:
     if model not in file.models: raise ValueError(f"there is no model `{model}` in its spec")
     found = recipe(file.spec, model, file.values(model))
     if found is None: raise ValueError(f"its spec has no train block for `{model}`")
-    return _last_step(found, folder, file.values(model))
+    return _last_step(found, folder, file, model)
 
 
-def _last_step(r: Recipe, folder: Path, dims: dict[str, Any]) -> int | None:
+def _last_step(r: Recipe, folder: Path, file: File, model: str) -> int | None:
     if r.stop.unit == "steps": return int(r.stop.amount)
     try: targets = _object(folder / VOCABULARY).get("training_targets")
     except ValueError: return None
-    length = dims.get("n")
-    if r.stop.unit != "epochs" or not isinstance(targets, int) or not targets or not isinstance(length, int): return None
+    if r.stop.unit != "epochs" or not isinstance(targets, int) or not targets: return None
+    program = expand(file, model)
+    length = program.sizes.integer(program.inputs[0].value.axes[1].size)
+    if length is None: return None
     amount = int(r.batch.amount)
     sequences = amount if r.batch.unit == "sequences" else max(1, amount // length)
     return math.ceil(r.stop.amount * targets / (sequences * length))
