@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from plait.command import Folder, Settings, command, warn
+from plait.command import Settings, command, warn
 
 
 @command
-def export(run: Folder, to: Annotated[str, typer.Option("--to", metavar="FORM", help="safetensors, torch.export or onnx")] = "safetensors",
+def export(run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, or a file that plait export or import has written")],
+           to: Annotated[str, typer.Option("--to", metavar="FORM", help="safetensors, torch.export or onnx")] = "safetensors",
            out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="the file to write")] = None,
            step: Annotated[int | None, typer.Option("--step", min=0, help="the checkpoint of this step, not the last")] = None,
            best: Annotated[bool, typer.Option("--best", help="the kept checkpoint with the least validation loss")] = False,

@@ -100,12 +100,12 @@ def put(path: Path, content: bytes) -> None:
         raise error("E0660", f"`{path}` cannot be written: {why.strerror or why}", help="--out FILE") from None
 
 
-def from_file(path: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> Loaded:
+def from_file(path: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True) -> Loaded:
     """The model of a file that `write` has written. Raises PlaitError for another file, and for one that is damaged."""
     facts, tensors = _read(path)
     try: known, also = codec.from_facts(json.loads(facts["vocabulary"])), json.loads(facts["also"])
     except (KeyError, ValueError, RecursionError): raise _strange(path, "what it says of itself is not whole") from None
-    made = _made(facts["spec"], str(path), facts["model"], (), device, compile)
+    made = _made(facts["spec"], str(path), facts["model"], settings, device, compile)
     weights = {**tensors, **{name: tensors[first] for name, first in also.items() if first in tensors}}
     own = made.state_dict()
     wrong = sorted(own.keys() ^ weights.keys()) or [k for k in own if own[k].shape != weights[k].shape]

@@ -69,6 +69,7 @@ def test_the_future_is_told(causal):
     from plait.compiler.expand import open_file
     from plait.dsl.parser import parse
     text = ("plait 1\ndims { n = 16; d = 8 }\nmodel m { input x: tokens[n] of 9; y = x { embed(9, width = d); reversible(repeat = 2) { "
-            f"a: {{ local_attention(heads = 2, chunk = 4, causal = {causal}) }}; b: {{ linear(d) }} }}; unembed(9) }}\noutput y: [n, 9] }}\n"
-            'train m { data = bytes("a"); loss = cross_entropy(y, next(x)); batch = 1 sequences; lr = 1; stop = 1 steps }\n')
+            f"a: {{ local_attention(heads = 2, chunk = 4, causal = {causal}) }}; b: {{ linear(d) }} }}; unembed(9) }}\n"
+            'output y: [n, 9] }\ntrain m { data = bytes("a"); loss = cross_entropy(y, next(x)); batch = 1 sequences; '
+            "lr = 1; stop = 1 steps }\n")
     assert [w.code for w in leaks(open_file(parse(text)), "m")] == ([] if causal == "true" else ["W0401"])

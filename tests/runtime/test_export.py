@@ -226,6 +226,16 @@ def test_a_run_as_onnx(run, tmp_path):
     with torch.no_grad(): assert np.abs(found - plait.load_run(run, compile=False)(text).numpy()).max() < 1e-4
 
 
+def test_a_file_of_weights_is_exported_as_a_run(run, tmp_path):
+    exported(run, "--out", tmp_path / "m.safetensors")
+    exported(tmp_path / "m.safetensors", "--to", "torch.export")
+    text = torch.randint(0, 5, (3, 8))
+    import plait
+    with torch.no_grad(): want = plait.load_run(run, compile=False)(text)
+    assert torch.allclose(torch.export.load(tmp_path / "lm.pt2").module()(text), want, rtol=0, atol=1e-5)
+    assert "no checkpoints" in exported(tmp_path / "m.safetensors", "--best", code=1)
+
+
 def test_what_cannot_be_read_or_written(run, tmp_path):
     import plait
     assert "no form" in exported(run, "--to", "gguf", code=1)
