@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from plait.dsl.errors import PlaitError, error
-from plait.dsl.parser import parse
-from plait.dsl.printer import render
+from plait.dsl.lexer import KEYWORDS
+from plait.dsl.printer import format as laid_out
 from plait.runtime.codec import Numbers
 from plait.runtime.foreign import weights
 from plait.runtime.foreign.weights import Loaded
@@ -49,15 +49,18 @@ def read(folder: Path, name: str | None = None) -> Imported:
     tensors = {k.removeprefix("reformer."): t.float() for k, t in _tensors(folder).items()}
     odd = sorted({k.split(".")[0] for k in tensors} - {"embeddings", "encoder", "lm_head"})
     if odd: raise error("E0662", f"the checkpoint has a head `{odd[0]}`: plait imports the model, alone or with an LM head", help=FORM)
-    model = name or re.sub(r"\W+", "_", folder.resolve().name.lower()).strip("_") or "reformer"
-    if not re.fullmatch(r"[a-z]\w*", model): model = f"model_{model}"
+    model = name or _named(folder)
+    if not re.fullmatch(r"[A-Za-z]\w*", model) or model in KEYWORDS:
+        raise error("E0662", f"`{model}` cannot be the name of a model", help="--name reformer")
     made = Model(config, HEAD in tensors)
-    text = made.spec(model)
-    try: spec = render(parse(text, f"{model}.plait"))
-    except PlaitError:
-        if name is None: raise
-        raise error("E0662", f"`{name}` cannot be the name of a model", help="--name reformer") from None
-    return Imported(model, text if "#" in text else spec, made.c["vocab_size"], made.named(tensors))
+    spec = laid_out(made.spec(model), f"{model}.plait")
+    return Imported(model, spec, made.c["vocab_size"], made.named(tensors))
+
+
+def _named(folder: Path) -> str:
+    """After the folder, as a name of the language."""
+    word = re.sub(r"\W+", "_", folder.resolve().name.lower()).strip("_")
+    return word if re.fullmatch(r"[a-z]\w*", word) and word not in KEYWORDS else f"reformer_{word}".rstrip("_")
 
 
 def loaded(found: Imported) -> Loaded:
@@ -157,7 +160,7 @@ class Model:
         c = self.c
         width = "2 * d" if not self.head else "V"
         out = "logits" if self.head else "hidden"
-        body = [f"    {line}" for line in self._stream()]
+        body = [line.replace("{ ", "{\n").replace("; ", "\n").replace(" }", "\n}") for line in self._stream()]
         return "\n".join([
             "plait 1", "", "## A Reformer of Hugging Face, with the options of its config.json.", "dims {",
             f"  V = {c['vocab_size']}", f"  n = {self.n}", f"  d = {c['hidden_size']}", f"  h = {c['num_attention_heads']}",

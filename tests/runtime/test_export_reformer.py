@@ -102,7 +102,9 @@ def test_the_command(form, tmp_path):
     assert row.sizes.integer(row.params) == count
     m = plait.from_safetensors(tmp_path / "new" / "old_model.safetensors", compile=False)
     assert m(torch.zeros(1, 32, dtype=torch.long)).isfinite().all() and m.codec.size == 23
-    assert CliRunner().invoke(app, ["check", str(tmp_path / "new" / "old_model.plait")]).exit_code == 0
+    for command in (["check"], ["fmt", "--check"]):
+        assert CliRunner().invoke(app, [*command, str(tmp_path / "new" / "old_model.plait")]).exit_code == 0
+    assert max(map(len, (tmp_path / "new" / "old_model.plait").read_text().splitlines())) < 250
     assert "is there already" in imported(tmp_path / "Old-Model", "--out", tmp_path / "new", code=1)
 
 
@@ -129,6 +131,8 @@ def test_what_is_no_checkpoint(tmp_path):
     (tmp_path / "torn" / "model.safetensors").unlink()
     assert "no weights" in imported(tmp_path / "torn", "--out", tmp_path / "new", code=1)
     saved(tmp_path / "name")
+    saved(tmp_path / "model")
+    assert reformer.read(tmp_path / "model").model == "reformer_model"          # a word of the language
     assert "name of a model" in imported(tmp_path / "name", "--name", "model", "--out", tmp_path / "new", code=1)
     ReformerForSequenceClassification(ReformerConfig(**{**BASE, "is_decoder": False})).save_pretrained(tmp_path / "classifier")
     with pytest.raises(PlaitError, match="classifier"): reformer.read(tmp_path / "classifier")
