@@ -60,8 +60,8 @@ class _Read:
         return self.base[0][1]
 
 
-def _read(graph: Graph, source: Value, sizes: Sizes, output: Value | None, bound: bool, widely: bool = False) -> _Read:
-    reading = Reading(sizes, bound, widely=widely)
+def _read(graph: Graph, source: Value, sizes: Sizes, output: Value | None, bound: bool) -> _Read:
+    reading = Reading(sizes, bound)
     if source not in graph.ins: raise Unreadable(f"{source} is not an input of the graph")
     entry = [reading.source(v) if v == source else reading.entry(v) for v in graph.ins]
     k = 0 if output is None else graph.outs.index(output)
@@ -268,4 +268,4 @@ def _tried(r: _Read, n: int, sizes: Sizes, why: str) -> Path:
 def reach(graph: Graph, source: Value, sizes: Sizes, output: Value | None = None) -> Extent | None:
     """The least and the greatest offset i − j at which output i reads input j; None in a place: unbounded; None: it reads
     nothing. `reads_ahead` of it says whether the future may be read. Raises Unreadable."""
-    return extent(_read(graph, source, sizes, output, False, widely=True).base)
+    return extent(_read(graph, source, sizes, output, False).base)

@@ -49,12 +49,10 @@ KEEP_ZERO = ("relu", "neg", "gelu", "silu", "tanh", "sin")        # functions th
 
 
 class Reading:
-    """`bound`: positions are counted by the numbers that dims have; else by their names. `watch` hears of every node read. `widely`: of
-    attention in chunks every pair is read that causality allows, where only the direction of time is asked."""
+    """`bound`: positions are counted by the numbers that dims have; else by their names. `watch` hears of every node read."""
 
-    def __init__(self, sizes: Sizes, bound: bool, watch: Callable[[Node, list[Seen], list[Seen], Reading], None] | None = None,
-                 widely: bool = False):
-        self.sizes, self.bound, self.watch, self.widely = sizes, bound, watch, widely
+    def __init__(self, sizes: Sizes, bound: bool, watch: Callable[[Node, list[Seen], list[Seen], Reading], None] | None = None):
+        self.sizes, self.bound, self.watch = sizes, bound, watch
         self.hidden: dict[str, Size] = {}         # axes of the loops around, along which a slice still stands
         self.loops, self.assumed = 0, False
 
