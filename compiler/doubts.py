@@ -36,7 +36,7 @@ def _reach(file: File, program: Program) -> Iterator[Diagnostic]:
         short = [p for p in found if p.connected is False and p.reach]
         if not short or any(p.connected for p in found): continue
         n, reach = program.sizes.integer(i.value.role("sequence").size), short[0].reach["positions"]["value"]      # type: ignore[index]
-        if n is None or reach is None: continue
+        if n is None or reach is None or reach >= n: continue      # short of all only at some positions
         yield Diagnostic("W0403", f"an output of {program.model} reads {reach:,} of the {n:,} positions of `{i.name}`",
                          file.models[program.model].name_span, help="more layers, wider windows, dilation = 2^i, or attention")
 

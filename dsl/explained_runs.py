@@ -153,6 +153,18 @@ RUNS: dict[str, Entry] = {
     "E0641": (
         "An audit executes the model, forward and backward, several times. Small sizes show the same: the expressions do not change.",
         "plait audit specs/reformer.plait\n", "plait audit specs/reformer.plait --set n=512 --set g=16 --set d=64 --set V=32\n"),
+    "E0660": (
+        "torch.export and ONNX write a program without loops of their own: what repeats is unrolled, for one length, and every operator "
+        "must have a form there. The message names what has none. The weights and the spec can always be exported.",
+        "plait export runs/free --to onnx              # a recurrence over a free n\n", "plait export runs/free --to onnx --set n=64\n"),
+    "E0661": (
+        "An exported file holds the weights and, in its metadata, the spec they belong to. Files of other programs hold weights only.",
+        'model = plait.from_safetensors("other/model.safetensors")\n',
+        'model = plait.from_safetensors("model.safetensors")    # of plait export RUN --to safetensors\n'),
+    "E0662": (
+        "`plait import` reads checkpoints of Hugging Face's Reformer. Each option of theirs becomes a part of a spec that computes the "
+        "same; one that has no such part is refused by name, so that nothing is imported that would give other numbers.",
+        "plait import checkpoints/bert\n", "plait import checkpoints/reformer\n"),
     "E0999": (
         "Not your mistake: a check that plait makes of its own work has failed, and it has left everything as it was. Please report it, "
         "with the file that shows it.",

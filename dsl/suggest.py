@@ -24,6 +24,8 @@ ALIASES: dict[str, str] = {
     "n_hashes": "rounds", "num_hashes": "rounds", "hashes": "rounds", "n_rounds": "rounds", "hash_rounds": "rounds",
     "n_buckets": "buckets", "num_buckets": "buckets", "bucket_size": "chunk", "chunk_size": "chunk", "chunk_length": "chunk",
     "chunk_len": "chunk", "lsh_attn_chunk_length": "chunk", "num_chunks_before": "look_back", "num_chunks_after": "look_ahead",
+    "local": "local_attention", "block_attention": "local_attention", "chunked_attention": "local_attention",
+    "local_self_attention": "local_attention", "local_attn_chunk_length": "chunk", "layer_norm_eps": "eps", "epsilon": "eps",
     "lsh": "lsh_attention", "reformer_attention": "lsh_attention", "lsh_self_attention": "lsh_attention",
     # sizes
     "hidden_size": "d width", "hidden_dim": "d width", "hidden": "d width", "n_embd": "d width", "d_model": "d width",

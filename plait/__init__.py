@@ -4,12 +4,14 @@
     spec = plait.load("specs/table1.plait")
     print(spec.table())                                   # derived, without torch
     model = plait.compile("specs/shakespeare.plait")      # a torch.nn.Module
+    model = plait.load_run("runs/demo")                   # the same with trained weights
 """
 from __future__ import annotations
 
 from plait.api import Spec, compile, load, train
 from plait.dsl.errors import PlaitError
+from plait.loading import from_safetensors, load_run
 from plait.render import Table
 
-__all__ = ["PlaitError", "Spec", "Table", "compile", "load", "train"]
+__all__ = ["PlaitError", "Spec", "Table", "compile", "from_safetensors", "load", "load_run", "train"]
 __version__ = "0.1.0"

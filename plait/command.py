@@ -41,7 +41,7 @@ def front(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 def command(fn: Callable) -> Callable:
     """A command whose user's mistakes end as sentences with exit code 1."""
-    @app.command()
+    @app.command(fn.__name__.rstrip("_"))
     @wraps(fn)
     def run(*args: Any, **kwargs: Any) -> None:
         try: fn(*args, **kwargs)

@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from plait.dsl.errors import PlaitError, Span, error
-from plait.runtime import checkpoint, optim, record
+from plait.runtime import checkpoint, events, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
 from plait.runtime.data.ahead import ahead
@@ -117,7 +117,8 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
         checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
 
     batches = ahead(dataset, step + 1, end)
-    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown, closing(batches):
+    surroundings = _repeatable(device), _stop_signal(), progress(console, step, end), closing(batches), events.following(folder, state)
+    with surroundings[0], surroundings[1] as stopped, surroundings[2] as shown, surroundings[3], surroundings[4] as follow:
         while step < end and not stopped.is_set():
             started = time.perf_counter()
             step, given = next(batches)
@@ -134,6 +135,7 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
             if asked: metrics = _evaluation(module, dataset, recipe, asked, size, device, folder, step, seconds, tokens, shown)
             for a in due:
                 if a.kind == "sample": _sample(module, dataset, a, recipe.seed, folder, step, shown)
+            follow()
             if any(a.kind == "checkpoint" for a in due): saved = step; save()             # after the rows: what is saved is not lost
         if saved != step: save()
         if stopped.is_set() and step < end: shown.line(f"stopped at step {step:,}; `plait resume {folder}` goes on from there")

@@ -114,6 +114,20 @@ def test_every_source_is_there():
             assert argument in row or p.positional or name in ("reverse", "copy"), (name, argument)
 
 
+def test_runs_seen_from_outside(tmp_path, monkeypatch, capsys):
+    """docs/interop.md, from the run that it trains to the last program that it loads: 20 steps, 32 symbols."""
+    page = "docs/interop.md"
+    lines = [line for m in BLOCK.finditer(PAGES[page]) if m[1] == "sh" for line in m[2].splitlines()]
+    wanted = [line for line in lines if line.startswith(("plait train", "plait export", "plait runs  "))]
+    assert len(wanted) == 5
+    for line in sorted(wanted, key=lambda line: not line.startswith("plait train")): ran(page, line, tmp_path, monkeypatch)
+    for code in [m[2] for m in BLOCK.finditer(PAGES[page]) if m[1] == "python"]:
+        found: dict = {}
+        exec(code, found)
+        if "logits" in found: assert found["logits"].shape[1] == 32
+    assert capsys.readouterr().out.split()[-1] == "20"
+
+
 def test_every_layer_is_there():
     """docs/language.md has every layer, with its signature and the first line of its documentation."""
     page = PAGES["docs/language.md"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plait.compiler.axis import POSITIONAL, Axis
 from plait.compiler.costs.affine import Line, Unreadable, along, tidy
-from plait.compiler.costs.connections import STEP, At, Band, Base, Scan, Shift, Token, copies, either, hangs, then
+from plait.compiler.costs.connections import STEP, At, Band, Base, Chunks, Factor, Scan, Shift, Token, copies, either, hangs, then
 from plait.compiler.costs.sums import NOTHING, Read, Seen, spots
 from plait.compiler.graph import Node, Value
 from plait.compiler.prims import Loop, Region, Sort
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 
 
 def region(reading: Reading, op: Region, xs: list[Seen], n: Node) -> list[Seen]:
-    if not any(isinstance(m.op, Sort) for m in op.body.nodes): return reading.graph(op.body, xs)
+    sorts, causal = any(isinstance(m.op, Sort) for m in op.body.nodes), bool(op.arg("causal", False))
+    if not sorts and op.name != "local_attention": return reading.graph(op.body, xs)
     if not any(x.reads for x in xs): return [NOTHING] * len(n.outs)
-    reading.assumed = True                       # data decide who meets whom: every pair that the mask allows may
-    band = Band(0 if op.arg("causal", False) else None, None)
+    factor: Factor = Band(0 if causal else None, None)
+    if sorts: reading.assumed = True             # data decide who meets whom: every pair that the mask allows may
+    else:                                        # which chunk a position is in is no line: a factor of its own
+        factor = Chunks(reading.number(op.arg("chunk")), int(op.arg("look_back")), int(op.arg("look_ahead")), causal, bool(op.arg("wrap")))
     outs = []
     for v in n.outs:
         a, = spots(v)
         read = reading.at([Read(base, along(a.name) if at else Line(), reading.number(at.size) if at else None)
                         for base, at in (reading.base(x, u) for x, u in zip(xs, n.ins)) if base], a)
-        outs.append(Seen((replace(read, base=then(read.base, band)),)))
+        outs.append(Seen((replace(read, base=then(read.base, factor)),)))
     return outs
 
 

@@ -31,6 +31,17 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Chunks:
+    """Output i reads the inputs of its own chunk of `size`, of `back` chunks before it and of `ahead` after it, in one sum; causal: none of
+    them behind itself. wrap: the chunks are a ring."""
+    size: Size
+    back: int
+    ahead: int
+    causal: bool = False
+    wrap: bool = False
+
+
+@dataclass(frozen=True)
 class All:
     """One place that reads every position."""
     weight: int = 1
@@ -102,7 +113,7 @@ class System:
     which: int
 
 
-Factor = Band | Scan | All | At | Spread | Shift | Clip | Choice | Power | Upto
+Factor = Band | Scan | Chunks | All | At | Spread | Shift | Clip | Choice | Power | Upto
 Chain = tuple[Factor, ...]
 Root = str | Token | System
 Base = tuple[tuple[Root, Chain], ...]

@@ -9,7 +9,23 @@ from functools import reduce
 import sympy as sp
 
 from plait.compiler.costs.affine import Size, generally, same, sure, tidy
-from plait.compiler.costs.connections import SOURCE, All, At, Band, Base, Chain, Choice, Clip, Factor, Power, Scan, Shift, Spread, Upto
+from plait.compiler.costs.connections import (
+    SOURCE,
+    All,
+    At,
+    Band,
+    Base,
+    Chain,
+    Choice,
+    Chunks,
+    Clip,
+    Factor,
+    Power,
+    Scan,
+    Shift,
+    Spread,
+    Upto,
+)
 
 oo = sp.oo
 ZERO, ONE = sp.Integer(0), sp.Integer(1)
@@ -54,7 +70,7 @@ def _factor(f: Factor, right: bool) -> Side:
             x = side(chain, right)
             if len(x) != 1 or x[0].packs: raise NoForm("any number of copies of a choice")
             return (Alt(ZERO, ZERO, merge(((x[0].cost, x[0].reach, sp.sympify(times)),))),)
-        case At() | Shift() | Clip(): raise NoForm("positions that are not alike")
+        case At() | Shift() | Clip() | Chunks(): raise NoForm("positions that are not alike")
 
 
 def then(x: Side, y: Side) -> Side:

@@ -19,6 +19,7 @@ from plait.compiler.costs.connections import (
     Base,
     Chain,
     Choice,
+    Chunks,
     Clip,
     Factor,
     Power,
@@ -72,6 +73,7 @@ class Engine:
         match f:
             case Band(): return self.band(f, h)
             case Scan(forward): return self.scan(forward, h)
+            case Chunks(): return self.chunks(f, h)
             case All(weight):
                 if self.how in ("ahead", "back"): return _weighed(h[:, :1] if self.how == "ahead" else h[:, -1:], weight)
                 return _weighed(h.min(-1, keepdims=True), weight)
@@ -123,6 +125,25 @@ class Engine:
         elif self.how == "back": hi = 0 if hi is None else hi if hi <= 0 else -(-hi % step)
         if lo is not None and hi is not None and lo > hi: return np.full_like(h, FAR)
         return _weighed(banded(h, lo, hi, step), f.weight)
+
+    def chunks(self, f: Chunks, h: np.ndarray) -> np.ndarray:
+        if self.how == "allowed": return _weighed(banded(h, 0 if f.causal else None, None, 1), 1)
+        if self.how in ("ahead", "back"): raise Unbounded
+        size, n = self.number(f.size), h.shape[-1]
+        count = -(-n // size)
+        cut = np.full((h.shape[0], count * size), FAR, np.int32)
+        cut[:, :n] = h
+        cut = cut.reshape(-1, count, size)
+        each = cut.min(-1)                                 # the least of every chunk
+        if f.causal:
+            own, before = np.minimum.accumulate(cut, -1), np.full_like(each, FAR)
+            if f.back: before = banded(each, 1, f.back, 1)
+            out = np.minimum(own, before[..., None])
+        else:
+            beside = banded(each, -f.ahead, f.back, 1)
+            if f.wrap: beside = reduce(np.minimum, (np.roll(each, by, -1) for by in range(-f.ahead, f.back + 1)))
+            out = np.repeat(beside[..., None], size, -1)
+        return _weighed(out.reshape(h.shape[0], -1)[:, :n], 1)
 
     def system(self, s: System, env: Mapping[Root, np.ndarray]) -> np.ndarray:
         key = (s.starts, s.outs, s.times, s.index, tuple(self.at.items()), tuple(map(id, env.values())))

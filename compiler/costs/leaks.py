@@ -14,6 +14,7 @@ from plait.compiler.costs.connections import (
     Base,
     Chain,
     Choice,
+    Chunks,
     Clip,
     Power,
     Root,
@@ -66,6 +67,9 @@ def _chain(chain: Chain) -> Extent:
         match f:
             case Band(lo, hi): out = plus(out, (lo, hi))
             case Scan(forward): out = plus(out, (0, None) if forward else (None, 0))
+            case Chunks(size, back, ahead, causal, wrap):
+                if wrap and not causal: out = None, None
+                else: out = plus(out, (0 if causal else tidy(1 - (ahead + 1) * size), tidy((back + 1) * size - 1)))
             case All() | At() | Spread(): out = None, None
             case Shift(by): out = plus(out, (by, by))
             case Choice(chains): out = plus(out, hull([_chain(c) for c in chains]))

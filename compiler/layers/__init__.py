@@ -7,6 +7,7 @@ from plait.compiler.layers import (  # noqa: F401
     embedding,
     feed_forward,
     linear,
+    local,
     lsh,
     norm,
     pool,

@@ -16,7 +16,7 @@ from plait.compiler.layers.positions import rotated
 @layer
 def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Size = SIZE_1,
                   buckets: Literal["auto"] | Size | Pair = "auto", look_back: Count = 1, look_ahead: Count = 0, causal: bool = False,
-                  dedup: bool = True, within_bucket: bool = True, wrap: bool = False, share_rotations: bool = False,
+                  dedup: bool = True, within_bucket: bool = True, wrap: bool | Literal["rounds"] = False, share_rotations: bool = False,
                   head_width: Size | None = None, project: bool = True, dropout: Probability = NUMBER_0, bias: bool = True,
                   kernel: Literal["auto", "body"] = "auto") -> Value:
     """Attention among positions that hash alike: [n, d] → [n, d]. Kitaev et al. 2020, section 2 and appendix A.
@@ -25,15 +25,20 @@ def lsh_attention(b: Builder, x: Stream, heads: Size, *, chunk: Size, rounds: Si
     is factorised), sorts stably by bucket, cuts into chunks, and attends within a chunk and `look_back` chunks before it. The
     rounds together give one softmax over the union of what they see (dedup = false counts a pair once a round). A position
     attends to itself only if it sees nothing else. within_bucket: only to keys of its own bucket. wrap: the first chunk looks
-    back to the last. Later symbols can move chunk borders, so causality is exact in the gradient, not in the values."""
+    back to the last; with `rounds`, to the last of the round before, the first round to the last one. Later symbols can move chunk
+    borders, so causality is exact in the gradient, not in the values."""
     value, sizes = x.value, b.sizes
     d, n = feature(value), sequence(value)
     w = width_of_heads(b, d, heads, head_width)
     if look_back < 0 or look_ahead < 0: raise Mistake("E0503", "a chunk cannot look at fewer than 0 neighbours", "look_back")
     chunks = sizes.integer(sizes.quotient(n.size, chunk))
+    if wrap == "rounds": chunks = sizes.integer(rounds * sizes.quotient(n.size, chunk))
     if wrap and chunks is not None and look_back + look_ahead >= chunks:
         beside = look_back + look_ahead + 1
         raise Mistake("E0504", f"with wrap, {beside} chunks in a row would hold some of the {chunks} twice", "look_back", (n.size, chunk))
+    if wrap == "rounds" and (dedup or within_bucket):
+        raise Mistake("E0504", "with wrap = rounds a chunk sees another round's, whose buckets are others and whose pairs are not counted",
+                      "wrap", help="dedup = false, within_bucket = false")
     factors = _factors(b, n.size, chunk, buckets)
     h, k, v = axis("h", heads, "head"), axis("k", w), axis("v", w)
     if project:
@@ -122,11 +127,17 @@ def hashed(b: Builder, how: dict, q: Value, key: Value, r) -> Value:
 
 def look(b: Builder, t: Value, how: dict, chunks) -> Value:
     """Each chunk beside its neighbours: axis m of `chunk` → axis m' of (look_back + 1 + look_ahead)·chunk. Zeros outside."""
+    def turned(t: Value, count, by: int) -> Value:
+        first = count - by if by > 0 else -by
+        return b.concat("c", b.slice(t, "c", first, count - first), b.slice(t, "c", 0, first))
+
     def moved(by: int) -> Value:
         if by == 0: return t
-        if how["wrap"]:
-            first = chunks - by if by > 0 else -by
-            return b.concat("c", b.slice(t, "c", first, chunks - first), b.slice(t, "c", 0, first))
+        if how["wrap"] == "rounds":
+            c, r = t.axis("c"), t.axis("r")
+            row = b.merge(t, "r", "c", axis("c", r.size * c.size, "chunk"))
+            return b.split(turned(row, r.size * c.size, by), "c", r, c)
+        if how["wrap"]: return turned(t, chunks, by)
         if by > 0: return b.slice(b.pad(t, "c", by, 0), "c", 0, chunks)
         return b.slice(b.pad(t, "c", 0, -by), "c", -by, chunks)
 

@@ -3,26 +3,26 @@ import sympy as sp
 
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Value
-from plait.compiler.layer import feature, layer
+from plait.compiler.layer import Number, feature, layer
 from plait.compiler.layers.linear import ONE, ZERO
 
 EPS = sp.Rational(1, 10**5)
 
 
 @layer
-def layer_norm(b: Builder, x: Value, *, bias: bool = True) -> Value:
-    """(x − mean) / √(variance + 1e-5) · scale + shift over the features: [n, d] → [n, d]. Ba et al. 2016."""
+def layer_norm(b: Builder, x: Value, *, bias: bool = True, eps: Number = EPS) -> Value:
+    """(x − mean) / √(variance + eps) · scale + shift over the features: [n, d] → [n, d]. Ba et al. 2016."""
     d = feature(x)
 
     def body(b, x, scale, *shift):
         centred = b.sub(x, b.div(b.sum(x, "d", name="mean"), d.size))
-        inverse = b.map("rsqrt", b.add(b.div(b.sum(b.mul(centred, centred), "d", name="variance"), d.size), EPS))
+        inverse = b.map("rsqrt", b.add(b.div(b.sum(b.mul(centred, centred), "d", name="variance"), d.size), eps))
         y = b.mul(b.mul(centred, inverse), scale)
         return b.add(y, shift[0]) if shift else y
 
     scale = b.param("scale", d, init=ONE)
     shift = (b.param("shift", d, init=ZERO),) if bias else ()
-    return b.region("layer_norm", body, x, scale, *shift, over="d", eps=EPS)
+    return b.region("layer_norm", body, x, scale, *shift, over="d", eps=eps)
 
 
 @layer

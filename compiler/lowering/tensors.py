@@ -171,17 +171,19 @@ def gather(x: Tensor, index: Tensor, shared: int) -> Tensor:
         if len(rest) == 1 and x.is_floating_point(): return F.embedding(index, x)
         return x.index_select(0, index.reshape(-1)).reshape(*own, *rest)
     both = x.shape[:shared]
-    flat = x.reshape(both.numel(), x.shape[shared], rest.numel())
-    where = index.reshape(both.numel(), own.numel(), 1).expand(-1, -1, rest.numel())
+    count, wide = math.prod(both), math.prod(rest)                     # Size.numel() would settle a size that torch.export leaves open
+    flat = x.reshape(count, x.shape[shared], wide)
+    where = index.reshape(count, math.prod(own), 1).expand(-1, -1, wide)
     return flat.gather(1, where).reshape(*both, *own, *rest)
 
 
 def scatter(x: Tensor, index: Tensor, shared: int, size: int) -> Tensor:
     """x [shared…, own…, rest…], index [shared…, own…] → [shared…, size, rest…], adding up"""
     both, own, rest = index.shape[:shared], index.shape[shared:], x.shape[index.dim():]
-    where = index.reshape(both.numel(), own.numel(), 1).expand(-1, -1, rest.numel())
-    zero = x.new_zeros(both.numel(), size, rest.numel())
-    return zero.scatter_add(1, where, x.reshape(both.numel(), own.numel(), rest.numel())).reshape(*both, size, *rest)
+    count, many, wide = math.prod(both), math.prod(own), math.prod(rest)
+    where = index.reshape(count, many, 1).expand(-1, -1, wide)
+    zero = x.new_zeros(count, size, wide)
+    return zero.scatter_add(1, where, x.reshape(count, many, wide)).reshape(*both, size, *rest)
 
 
 def size(x: Tensor, dim: int) -> int:

@@ -139,7 +139,7 @@ def of_symbols(s: Subject) -> Iterator[Finding]:
     note = "outputs only, no loss"
     if derived.has(BATCH_SIZE) and not traced.has(BATCH_SIZE):         # torch took a size of the batch for a number: so do we
         derived, note = derived.subs(BATCH_SIZE, symbolic.BATCH), f"{note}; at a batch of {symbolic.BATCH}, which torch does not keep open"
-    yield Finding(what, "equal", str(derived), str(traced), sp.expand(traced - derived) == 0, note)
+    yield Finding(what, "equal", str(derived), str(traced), sp.expand((traced - derived).rewrite(sp.floor)) == 0, note)
 
 
 def of_saved(s: Subject) -> Iterator[Finding]:

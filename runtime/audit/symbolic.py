@@ -5,6 +5,7 @@ import sympy as sp
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._sympy.functions import FloorDiv
 
 from plait.compiler.axis import BATCH_SIZE
 from plait.compiler.claim import claim
@@ -55,7 +56,7 @@ def traced(p: Program, at: dict[str, int]) -> sp.Expr:
         if node.target not in PRODUCTS: continue
         left = node.args[0].meta["val"].shape
         total += sp.Mul(*(_expression(s) for s in node.meta["val"].shape)) * _expression(left[-1])
-    return sp.expand(total.xreplace(names))
+    return sp.expand(total.xreplace(names).replace(FloorDiv, lambda x, y: sp.floor(x / y)))         # torch's own class of quotients
 
 
 def _drawn(v: Value, sizes: Sizes) -> Tensor:

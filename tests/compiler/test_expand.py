@@ -122,8 +122,9 @@ def test_masks_travel_with_padded_streams():
 
 def test_the_layers_of_version_1():
     """The table of the language: every layer and construct is there."""
-    assert set(LAYERS) == set("rnn lstm gru conv separable_conv attention lsh_attention feed_forward linear relu gelu silu tanh sigmoid "
-                              "gated_feed_forward layer_norm rms_norm dropout embed unembed positions shift_right pool".split())
+    assert set(LAYERS) == set("rnn lstm gru conv separable_conv attention lsh_attention local_attention feed_forward linear relu gelu "
+                              "silu tanh sigmoid gated_feed_forward layer_norm rms_norm dropout embed unembed positions shift_right "
+                              "pool".split())
     assert set(CONSTRUCTS) == {"residual", "reversible", "chunked", "parallel"}
     assert all(entry.doc for entry in LAYERS.values())
 

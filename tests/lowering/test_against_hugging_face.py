@@ -25,11 +25,12 @@ class Layer(nn.Module):
     def forward(self, x): return self.out(self.attention(hidden_states=x).hidden_states)
 
 
-@pytest.mark.parametrize("rounds, back, how", [(1, 1, "wrap = true"), (1, 0, ""), (3, 0, "")])
+@pytest.mark.parametrize("rounds, back, how", [(1, 1, "wrap = true"), (1, 0, ""), (3, 0, ""), (3, 1, "wrap = rounds"),
+                                               (2, 2, "wrap = rounds")])
 @pytest.mark.parametrize("causal", [True, False])
 def test_lsh_attention(kit, rounds, back, how, causal, monkeypatch):
-    """Theirs looks back around the end, and into the round before: so one round, or no look back. Theirs attends across buckets and
-    counts a pair once a round. Their keys have 10⁻⁶ more under the root."""
+    """Theirs looks back around the end, and into the round before. Theirs attends across buckets and counts a pair once a round. Their
+    keys have 10⁻⁶ more under the root."""
     drawn, real = [], tensors.random
 
     def noted(*args):

@@ -1,0 +1,200 @@
+"""Run folders as rows of a table: what was trained, how far it got, what it reached. Needs no torch, and changes nothing.
+
+A folder that cannot be read is a row too, with the reason."""
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from plait.compiler.expand import File, expand, open_file
+from plait.dsl.errors import PlaitError, error
+from plait.dsl.parser import parse
+from plait.runtime.recipe import Recipe, recipe
+
+SPEC, ABOUT, VOCABULARY, ROWS, TABLE, MACHINE = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "table.json", "machine.json"
+MARKS = (SPEC, ABOUT, ROWS, "checkpoints")                      # one of these makes a folder that of a run
+COUNTS = {"step", "count", "seconds", "tokens", "lr", "gradient_norm"}
+UPWARDS = {"accuracy", "bleu"}                                  # metrics of which more is better
+STATES = ("running", "finished", "stopped", "damaged")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run. date: when it began; step: of the last row; planned: the step at which its spec stops, None where only the data knows;
+    best, last: metric → (value, step) over the validation rows; loss: of the last training step; rate: targets a second in training
+    steps; reason: what is wrong with a damaged one."""
+    folder: Path
+    state: str
+    date: datetime
+    model: str = ""
+    spec: str = ""
+    step: int = 0
+    planned: int | None = None
+    loss: float | None = None
+    best: dict[str, tuple[float, int]] = field(default_factory=dict)
+    last: dict[str, tuple[float, int]] = field(default_factory=dict)
+    seconds: float | None = None
+    rate: float | None = None
+    device: str = ""
+    reason: str = ""
+
+
+def runs(folder: Path) -> list[Listed]:
+    """The runs in a folder, or the one that it is, oldest first. Raises PlaitError where there is no such folder."""
+    if not folder.is_dir():
+        raise error("E0620", f"there is no folder `{folder}`", help="plait runs FOLDER; plait train makes runs/ by itself")
+    try: inside = [folder] if _is_run(folder) else [p for p in folder.iterdir() if p.is_dir() and _is_run(p)]
+    except OSError as why: raise error("E0620", f"`{folder}` cannot be read: {why.strerror or why}") from None
+    return sorted(map(listed, inside), key=lambda r: (r.date, r.folder.name))
+
+
+def listed(folder: Path) -> Listed:
+    """What a run folder tells of itself."""
+    found: dict[str, Any] = {"date": _begun(folder)}
+    try:
+        about = _object(folder / ABOUT)
+        found["model"] = str(about.get("model", ""))
+        try: found["spec"] = str(_object(folder / TABLE).get("file", ""))
+        except ValueError: pass                                 # only people read it
+        try: found["device"] = str(_object(folder / MACHINE).get("device", ""))
+        except ValueError: pass
+        found |= _measured(folder)
+        running = held(folder)
+        if not (folder / SPEC).exists() and not running: raise ValueError("it was stopped before its first checkpoint")
+        if (folder / SPEC).exists(): found["planned"] = _planned(folder, found["model"])
+        finished = found["planned"] is not None and found["step"] >= found["planned"] if "planned" in found else False
+        return Listed(folder, "running" if running else "finished" if finished else "stopped", **found)
+    except (ValueError, PlaitError) as why:
+        return Listed(folder, "damaged", **found, reason=str(why).split("\n")[0])
+    except OSError as why:
+        return Listed(folder, "damaged", **found, reason=f"{Path(why.filename).name if why.filename else folder}: {why.strerror or why}")
+
+
+def held(folder: Path) -> bool:
+    """Does a process train there? (To ask is to hold it for the moment of the question, shared, so that askers do not meet.)"""
+    try: lock = (folder / ".lock").open()
+    except OSError: return False
+    with lock:
+        try: fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError: return True
+        except OSError: pass                                    # a file system without locks
+    return False
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in MARKS)
+
+
+def _begun(folder: Path) -> datetime:
+    for p in (folder / MACHINE, folder):                        # the machine is written once, when a run begins
+        try: return datetime.fromtimestamp(int(p.stat().st_mtime))
+        except OSError: continue
+    return datetime.fromtimestamp(0)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Raises ValueError with what is wrong, in words."""
+    try: found = json.loads(path.read_bytes())
+    except OSError as why: raise ValueError(f"{path.name}: {why.strerror or why}") from None
+    except (ValueError, RecursionError): found = None
+    if not isinstance(found, dict): raise ValueError(f"{path.name} is no JSON object")
+    return found
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of what was measured, in order. A line that was cut off or is damaged is not one."""
+    try: lines = (folder / ROWS).read_bytes().splitlines()
+    except OSError: return
+    for line in lines:
+        try: row = json.loads(line)
+        except (ValueError, RecursionError): continue
+        if isinstance(row, dict) and type(row.get("step")) is int: yield row
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    """step, loss, best, last, seconds and rate, from the rows."""
+    best: dict[str, tuple[float, int]] = {}
+    last: dict[str, tuple[float, int]] = {}
+    found: dict[str, Any] = {"step": 0, "best": best, "last": last}
+    for row in rows(folder):
+        step = row["step"]
+        found["step"] = max(found["step"], step)
+        if row.get("split") == "train" and _number(row.get("loss")): found["loss"] = row["loss"]
+        if _number(row.get("seconds")) and _number(row.get("tokens")) and row["seconds"] > 0:
+            found |= {"seconds": row["seconds"], "rate": row["tokens"] / row["seconds"]}
+        if row.get("split") != "validation": continue
+        for name, value in row.items():
+            if name in COUNTS or not _number(value): continue
+            last[name] = value, step
+            if name not in best or (value > best[name][0] if name in UPWARDS else value < best[name][0]): best[name] = value, step
+    return found
+
+
+def _number(x: object) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def _planned(folder: Path, model: str) -> int | None:
+    """The step at which the spec's train block stops, as training counts it; None where it does not say. Raises ValueError, PlaitError."""
+    try: text = (folder / SPEC).read_text("utf-8")
+    except UnicodeDecodeError: raise ValueError(f"{SPEC} is not UTF-8 text") from None
+    file = open_file(parse(text, SPEC))
+    if model not in file.models: raise ValueError(f"there is no model `{model}` in its spec")
+    found = recipe(file.spec, model, file.values(model))
+    if found is None: raise ValueError(f"its spec has no train block for `{model}`")
+    return _last_step(found, folder, file, model)
+
+
+def _last_step(r: Recipe, folder: Path, file: File, model: str) -> int | None:
+    if r.stop.unit == "steps": return int(r.stop.amount)
+    try: targets = _object(folder / VOCABULARY).get("training_targets")
+    except ValueError: return None
+    if r.stop.unit != "epochs" or not isinstance(targets, int) or not targets: return None
+    program = expand(file, model)
+    length = program.sizes.integer(program.inputs[0].value.axes[1].size)
+    if length is None: return None
+    amount = int(r.batch.amount)
+    sequences = amount if r.batch.unit == "sequences" else max(1, amount // length)
+    return math.ceil(r.stop.amount * targets / (sequences * length))
+
+
+# ---- as a program and as a person read it --------------------------------------------------------------------------------------
+def as_json(folder: Path, found: list[Listed]) -> dict[str, Any]:
+    def metrics(m: dict[str, tuple[float, int]]) -> dict[str, Any]: return {k: {"value": v, "step": s} for k, (v, s) in m.items()}
+    return {"plait": 1, "folder": str(folder), "runs": [
+        {"run": str(r.folder), "model": r.model, "spec": r.spec, "state": r.state, "reason": r.reason or None, "date": r.date.isoformat(),
+         "step": r.step, "planned": r.planned, "loss": r.loss, "best": metrics(r.best), "last": metrics(r.last), "seconds": r.seconds,
+         "tokens_per_second": r.rate, "device": r.device} for r in found]}
+
+
+HEAD = ("run", "model", "spec", "state", "steps", "loss", "best", "last", "tokens/s", "seconds", "device", "begun")
+RIGHT = {"steps", "loss", "tokens/s", "seconds"}
+
+
+def told(folder: Path, found: list[Listed]) -> str:
+    """A line a run; best and last are of the validation part, with the step of the best."""
+    if not found: return f"no runs in {folder}"
+    cells = [_cells(r) for r in found]
+    widths = [max(len(line[k]) for line in [HEAD, *cells]) for k in range(len(HEAD))]
+    def line(row: tuple[str, ...]) -> str:
+        return "  ".join(t.rjust(w) if name in RIGHT else t.ljust(w) for t, w, name in zip(row, widths, HEAD)).rstrip()
+    lines = [line(HEAD)]
+    for r, row in zip(found, cells):
+        lines.append(line(row))
+        if r.reason: lines.append(f"  {r.reason}")
+    return "\n".join(lines)
+
+
+def _cells(r: Listed) -> tuple[str, ...]:
+    def amount(x: float | None, form: str) -> str: return "" if x is None else format(x, form)
+    best = "; ".join(f"{k.replace('_', ' ')} {v:.4f} at {s:,}" for k, (v, s) in r.best.items())
+    last = "; ".join(f"{v:.4f}" for v, _ in r.last.values())
+    steps = f"{r.step:,} / {r.planned:,}" if r.planned is not None else f"{r.step:,}"
+    return (r.folder.name, r.model, Path(r.spec).name, r.state, steps, amount(r.loss, ".4f"), best, last, amount(r.rate, ",.0f"),
+            amount(r.seconds, ",.1f"), r.device, f"{r.date:%Y-%m-%d %H:%M}")
