@@ -13,9 +13,9 @@ from plait.runtime.data import Dataset
 from plait.runtime.sources import METRICS, METRICS_BUILT
 
 
-def mix(seed: int, step: int) -> int:
-    """A seed for one step, unlike that of any other step and seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:8]) >> 1
+def mix(seed: int, *at: int) -> int:
+    """A seed for one step, or one part of a step, unlike that of any other and of any other seed."""
+    return int.from_bytes(hashlib.sha256(":".join(map(str, (seed, *at))).encode()).digest()[:8]) >> 1
 
 
 def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,

@@ -41,6 +41,7 @@ class Module(nn.Module):
                  kernels: Mapping[str, str] | None = None, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.program, self._compiles, self.forced = program, compile, dict(kernels or {})
+        self.autocast: torch.dtype | None = None           # products in this dtype, whatever the caller's own autocast
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
         self._sound: set[frozenset] = set()                # free dims that have been looked at
@@ -110,7 +111,8 @@ class Module(nn.Module):
             if v.name in given: operands.append(given[v.name])
             elif v.kind == "param": operands.append(self._parameter(self._places[v.name]))
             else: operands.append(self._key())
-        return self._module(which, graph)(*operands)
+        if self.autocast is None: return self._module(which, graph)(*operands)
+        with torch.autocast(self._device().type, self.autocast): return self._module(which, graph)(*operands)
 
     def _key(self) -> Tensor:
         key = torch.randint(KEYS, ()) if self.training else torch.tensor(EVALUATION_KEY)
