@@ -97,7 +97,7 @@ class Module(nn.Module):
         return self.losses(*inputs, **by_name)[0]
 
     def score(self, *inputs: Tensor, **by_name: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(total, count, correct): the summed loss, how many targets count, how many are guessed."""
+        """(total, count, correct): the summed loss without smoothing, how many targets count, how many are guessed."""
         return self._run("score", inputs, by_name)
 
     def _run(self, which: str, inputs: tuple, by_name: dict) -> tuple:

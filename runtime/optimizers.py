@@ -86,14 +86,14 @@ class Muon(Optimizer):
 def orthogonal(x: Tensor, eps: float = 1e-7) -> Tensor:
     """Nearly U·Vᵀ of x = U·S·Vᵀ, in bfloat16: singular values come to about 1. x: [..., rows, columns]."""
     a, b, c = NEWTON_SCHULZ
-    y = x.bfloat16()
+    y = x.bfloat16().reshape(-1, *x.shape[-2:])
     wide = y.shape[-2] <= y.shape[-1]
     if not wide: y = y.mT
     y = y / y.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
     for _ in range(ITERATIONS):
         gram = y @ y.mT
-        y = a * y + (b * gram + c * (gram @ gram)) @ y
-    return (y if wide else y.mT).to(x.dtype)
+        y = torch.baddbmm(y, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), y, beta=a)
+    return (y if wide else y.mT).to(x.dtype).view_as(x)
 
 
 class MuonAndAdam(Optimizer):
