@@ -31,9 +31,11 @@ def schedules(file: File, models: list[str], last: int | None = None) -> list[Sc
 
 def _last(file: File, model: str, r: Recipe) -> int:
     if r.stop.unit == "steps" and isinstance(r.stop.amount, int): return r.stop.amount
-    lengths = [(p := expand(file, model)).sizes.integer(i.value.axes[1].size) for i in p.inputs[:1] if len(i.value.axes) > 1]
-    if r.stop.unit == "tokens" and isinstance(r.stop.amount, int) and lengths and lengths[0]:
-        return math.ceil(r.stop.amount / (batch_of(file, model, whole=True) * lengths[0]))
+    if r.stop.unit == "tokens" and isinstance(r.stop.amount, int):
+        if r.batch.unit == "tokens" and isinstance(r.batch.amount, int): return math.ceil(r.stop.amount / r.batch.amount)
+        program = expand(file, model)
+        length = next((program.sizes.integer(a.size) for a in program.inputs[0].value.axes if a.role == "sequence"), None)
+        if length: return math.ceil(r.stop.amount / (batch_of(file, model, whole=True) * length))
     raise error("E0640", f"the last step is known only when `{model}` is trained: its stop is in {r.stop.unit}", r.stop.span,
                 help="--to 10000")
 
