@@ -43,6 +43,7 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     made = prepare(spec, name, path.parent, device=where, compile=compile, how=How(kernels or {}), memory=memory)
     sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
     folder = Path(out) if out is not None else record.default_folder(name)
+    for note in made.dataset.notes if console is not None else (): console.print(note)
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
@@ -63,7 +64,7 @@ def derived(made: Prepared, device: str) -> Derived:
     work = program.sizes.bind(b=sequences(made.recipe, length)).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     try: most = peak(step, part(made.recipe, length))
     except PlaitError: most = None
-    return Derived(work or 0, most)
+    return Derived(work, most)
 
 
 def _trained(file: File) -> str:
@@ -110,7 +111,7 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
     step = _trained_weights(folder, made.module, say, best, average)
-    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), batch=part(made.recipe, made.dataset.length),
+    found = measure(made.module, made.dataset.by(made.recipe.microbatch or made.recipe.batch), metrics or made.recipe.metrics or ("loss",),
                     device=device_of(device), seed=made.recipe.seed)
     return {"step": step, **found}
 

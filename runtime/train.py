@@ -15,7 +15,7 @@ from torch import nn
 
 from plait.dsl.errors import PlaitError
 from plait.runtime import checkpoint, optim, record
-from plait.runtime.batch import Stop, part, parts, sequences
+from plait.runtime.batch import Stop, parts, sequences
 from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.measured import Derived, Meter
@@ -86,11 +86,12 @@ class Training:
 
     def __init__(self, module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, device: torch.device, stop: Stop,
                  state: checkpoint.State, derived: Callable[[], Derived] | None = None):
-        self.module, self.recipe, self.dataset, self.folder, self.device = module, recipe, dataset, folder, device
+        self.module, self.recipe, self.folder, self.device = module, recipe, folder, device
+        self.dataset, self.held_out = dataset.by(recipe.batch), dataset.by(recipe.microbatch or recipe.batch)
         self.stop, self.state, self.saved = stop, state, state.step
         self.optimizer = optim.build(module, recipe.optimizer)
         self.average = optim.Average(module, recipe.average) if recipe.average is not None else None
-        self.size, self.rows = sequences(recipe, dataset.length), part(recipe, dataset.length)
+        sequences(recipe, dataset.length)                  # a batch that memory cannot hold
         dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
         self.meter = Meter(derived, device, dtype) if derived is not None else None
         self.loss, self.lr, self.metrics = math.nan, math.nan, dict[str, float | int]()
@@ -115,16 +116,18 @@ class Training:
         started, step = time.perf_counter(), self.state.step + 1
         last = self.stop.last(self.state)
         self.lr = optim.rate(self.recipe, step, last)
-        inputs = tuple(t.to(self.device) for t in self.dataset.batch(step, self.size))
-        try: found = update(self.module, self.optimizer, self.recipe, parts(inputs, self.rows), step, self.lr, stopped)
+        given = self.dataset.batch(step)
+        count, inputs = self.dataset.tokens(given), tuple(t.to(self.device) for t in given)
+        cut = parts(inputs, self.recipe.microbatch, self.dataset.length)
+        try: found = update(self.module, self.optimizer, self.recipe, cut, step, self.lr, stopped)
         except NotFinite as why: raise self._diverged(why.what, why.numbers, why.layer) from None
         if found is None: return False
         self.loss, norm = found
         if self.average is not None: self.average.update(step)
-        spent, tokens = time.perf_counter() - started, len(inputs[0]) * self.dataset.length
-        self.state = replace(self.state, step=step, tokens=self.state.tokens + tokens, seconds=self.state.seconds + spent)
+        spent = time.perf_counter() - started
+        self.state = replace(self.state, step=step, tokens=self.state.tokens + count, seconds=self.state.seconds + spent)
         if self.meter is not None: self.meter.steps.append(spent)
-        shown.step(step, self.loss, tokens / spent, spent, last if steps is None else steps)
+        shown.step(step, self.loss, count / spent, spent, last if steps is None else steps)
         record.add(self.folder, step, "train", loss=self.loss, lr=self.lr, gradient_norm=norm, seconds=round(self.state.seconds, 3),
                    tokens=self.state.tokens)
         return True
@@ -161,7 +164,7 @@ class Training:
         return diverged(self.recipe, what, numbers, checkpoint.steps(self.folder), layer)
 
     def _evaluate(self, metrics: tuple[str, ...], shown: Shown) -> None:
-        found = evaluate(self.module, self.dataset, metrics, batch=self.rows, device=self.device, seed=self.recipe.seed)
+        found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed)
         self.metrics = found
         record.add(self.folder, self.state.step, "validation", **found, seconds=round(self.state.seconds, 3), tokens=self.state.tokens)
         by = "  by the average" if self.average is not None else ""
