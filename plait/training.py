@@ -61,10 +61,10 @@ def derived(made: Prepared, device: str) -> Derived:
     """What a training step of a run should take, by the graph that runs."""
     program, length = made.module.program, made.dataset.length
     step = Step(lambda: program, target_of(device), made.how.kernels)
-    work = program.sizes.bind(b=sequences(made.recipe, length)).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
+    one = program.sizes.bind(b=1).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     try: most = peak(step, part(made.recipe, length))
-    except PlaitError: most = None
-    return Derived(work, most)
+    except PlaitError: most = None                             # a length is free
+    return Derived(None if one is None else one * sequences(made.recipe, length), most)
 
 
 def _trained(file: File) -> str:

@@ -103,11 +103,13 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def clip(parameters: Iterable[Tensor], norm: float | None) -> float:
-    """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that."""
+    """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that. One that is not finite would
+    spoil them all: then they are left as they are, for the cause to be found."""
     moved = [p for p in parameters if p.grad is not None]
     total = nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None])
-    if norm is not None: nn.utils.clip_grads_with_norm_(moved, norm, total)
-    return total.item()
+    value = total.item()
+    if norm is not None and math.isfinite(value): nn.utils.clip_grads_with_norm_(moved, norm, total)
+    return value
 
 
 # ---- what is remembered ------------------------------------------------------------------------------------------------
