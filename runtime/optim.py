@@ -9,6 +9,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
+from plait.compiler.program import Program
 from plait.dsl.errors import error
 from plait.runtime.formula import Unbound
 from plait.runtime.optimizers import Adafactor, Muon, MuonAndAdam
@@ -67,9 +68,9 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 def hidden_matrices(module: nn.Module) -> dict[str, tuple[int, int]]:
     """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers: not of embeddings, positions,
     filters of single features, norms and biases, nor of a layer that makes scores of the vocabulary."""
-    program = getattr(module, "program", None)
+    program: Program = module.program                                                      # type: ignore[assignment]
     found: dict[str, tuple[int, int]] = {}
-    for v in program.graph.ins if hasattr(program, "graph") else ():
+    for v in program.graph.ins:
         axes = [a for a in v.axes if a.role != "copies"]
         if v.kind != "param" or "bias" in v.name.rpartition("/")[2]: continue
         apart = next((k for k, a in enumerate(axes) if a.name not in APART), 0)
