@@ -23,7 +23,7 @@ from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
 from plait.runtime.module import target_of
 from plait.runtime.prepare import How, bare, prepare, reopen
-from plait.runtime.sample import sample as sampled
+from plait.runtime.generate.sample import sample as sampled
 from plait.runtime.train import Run, last_step, sequences
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run

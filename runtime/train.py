@@ -23,7 +23,7 @@ from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
-from plait.runtime.sample import sample
+from plait.runtime.generate.sample import sample
 
 
 @dataclass(frozen=True)
