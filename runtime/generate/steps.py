@@ -48,12 +48,16 @@ def target_input(program: Program) -> Input:
 def steps(module: nn.Module, target: Input) -> Stepper | None:
     """The incremental steps of a model; None where something in it has no rule, so that all is to be computed anew for each symbol.
     Raises PlaitError for a model that looks ahead."""
-    program = module.program
     if not isinstance(module, Module): return None
+    program, key = module.program, ("steps", False, module._device().type)
+    if key in module._lowered: return module._lowered[key]                                     # type: ignore[return-value]
     graph = common(evaluation(program.graph, program.sizes), program.sizes)
     logits = graph.outs[0]
     if len(logits.axes) != 3: raise error("E0625", f"the model's output has {len(logits.axes) - 1} axes, not [n, V]: it gives no tokens")
-    try: return Incremental(module, graph, target)
+    try:
+        made = Incremental(module, graph, target)
+        module._lowered[key] = made                                                            # type: ignore[assignment]
+        return made
     except NotCausal as wrong:
         place = f" at {'/'.join(wrong.node.at.split('/')[1:])}" if wrong.node is not None and wrong.node.at else ""
         span = wrong.node.span if wrong.node is not None else target.span
@@ -96,6 +100,9 @@ class Incremental:
     @torch.no_grad()
     def begin(self, batch: int, **inputs: Tensor) -> Progress:
         """The start of `batch` sequences. inputs: the model's others, each of `batch` rows."""
+        padded = {i.name: x for i in self.module.program.inputs if i.mask is not None and (x := inputs.get(i.name)) is not None
+                  and not x.is_floating_point() and f"{i.name}_mask" not in inputs}            # a negative symbol is padding
+        inputs |= {name: x.clamp(min=0) for name, x in padded.items()} | {f"{name}_mask": x >= 0 for name, x in padded.items()}
         given = self.module._given(self.form.once, (), inputs)
         once = self.once(*(self.operand(v, given) for v in self.form.once.ins))
         self.operands = [self.operand(v, {}) for v in self.rest]

@@ -1,0 +1,110 @@
+"""Steps of a model against the whole sequence at once."""
+import pytest
+import torch
+
+from plait.compiler.layer import LAYERS
+from plait.dsl.errors import PlaitError
+from plait.runtime.generate.steps import stepper
+
+from .generating import AHEAD, DECODERS, ENDS, N, VARIANTS, causal, continued, incremental, stepped, translator
+
+LAYER = {name: causal(name) for name in LAYERS if name not in ENDS}
+FORMS = {"ahead": {}, "shifted": {"ahead": False}, "free": {"n": None}, "padded": {"padded": True}}
+
+
+def symbols(b: int = 2, n: int = N, V: int = 11, seed: int = 1):
+    return torch.randint(0, V, (b, n), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("chain", [*LAYER.values(), *VARIANTS.values()], ids=[*LAYER, *VARIANTS])
+def test_every_causal_layer_goes_on_where_it_stood(chain, form):
+    """Prompts of 1, 2 and 7 symbols, and all at once: the logits at every position are those of the whole sequence."""
+    if "learned" in chain and "max" not in chain and form == "free": pytest.skip("a table of n rows needs an n")
+    m, x = continued(chain, **FORMS[form]), symbols()
+    whole = m(x)
+    assert whole.std() > 0.01 and not (form != "free" and incremental(m).recomputed)
+    for first in (1, 2, 7, N): assert (stepped(m, x, first) - whole).abs().max() < 1e-12
+
+
+def test_all_layers_in_one_stack_in_single_precision():
+    own = [c for c in (*LAYER.values(), *VARIANTS.values()) if c != "dropout(1 / 2)"]
+    m = continued("; ".join(f"residual {{ {c} }}" for c in own), dtype=torch.float32)
+    x = symbols()
+    whole = m(x)
+    for first in (1, 7): assert (stepped(m, x, first) - whole).abs().max() < 1e-5 * max(1, whole.abs().max())
+
+
+@pytest.mark.parametrize("chain", AHEAD.values(), ids=AHEAD)
+def test_what_looks_ahead_cannot_be_continued(chain):
+    with pytest.raises(PlaitError, match="looks at later positions at y/1.*cannot be continued"): stepper(continued(chain))
+
+
+def test_an_input_that_sees_what_it_predicts_cannot_be_continued():
+    m = continued("linear(d)", ahead=False)
+    m.program = continued("linear(d)", ahead=True).program
+    m.program.__dict__["inputs"] = tuple(type(i)(**{**vars(i), "ahead": False}) for i in m.program.inputs)
+    with pytest.raises(PlaitError, match="looks at later positions"): stepper(m)
+
+
+def test_what_is_kept():
+    """Attention keeps keys and values of all positions so far, a window its last r − 1, a convolution (kernel − 1)·dilation inputs, a
+    recurrence its states; norms and feed-forward nothing."""
+    def kept(chain):
+        run = incremental(continued(chain))
+        _, at = run.step(symbols(n=7), run.begin(2))
+        return sorted(tuple(x.shape) for x in at.kept)
+    assert kept("attention(heads = 2, causal = true)") == [(2, 7, 2, 4)] * 2
+    assert kept("attention(heads = 4, kv_heads = 2, causal = true)") == [(2, 7, 2, 2)] * 2
+    assert kept("attention(heads = 2, causal = true, window = 4)") == [(2, 3, 2, 4)] * 2
+    assert kept("conv(d, kernel = 3, dilation = 2, causal = true)") == [(2, 4, 8)]
+    assert kept("lstm(d)") == [(2, 8)] * 2 and kept("gru(d)") == [(2, 8)]
+    assert kept("layer_norm; chunked(over = n, pieces = 3) { feed_forward(16) }; positions(learned)") == []
+    assert kept(f"lsh_attention(heads = 2, rounds = 3, chunk = {N}, causal = true)") == [(2, 2, 7, 3), (2, 7, 2, 4), (2, 7, 2, 4)]
+
+
+def test_hashing_over_several_chunks_is_computed_over_all_positions_so_far_and_says_so():
+    """The new positions' values are those of the layer over what is there: the last position of each prefix."""
+    m, x, said = continued("lsh_attention(heads = 2, rounds = 2, chunk = 4, causal = true)", n=None), symbols(), []
+    run = stepper(m, said.append)
+    assert len(said) == 1 and "y/1" in said[0]
+    at = run.begin(2)
+    for t in range(N):
+        y, at = run.step(x[:, t:t + 1], at)
+        assert (y[:, 0] - m(x[:, :t + 1])[:, t]).abs().max() < 1e-12
+
+
+def test_what_has_no_rule_computes_everything_anew_and_says_so():
+    m, x, said = continued("lsh_attention(heads = 2, chunk = 4, causal = true, wrap = true)"), symbols(), []
+    run = stepper(m, said.append)
+    assert said == ["the whole model is computed over all positions so far for every new symbol"]
+    y, at = run.step(x[:, :5], run.begin(2))
+    z, at = run.step(x[:, 5:], at)
+    assert torch.equal(z, m(x)[:, 5:])
+
+
+@pytest.mark.parametrize("sizes", [{}, {"m": " = 9", "n": " = 10"}, {"m": " <= 20", "n": " <= 20"}])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_decoder_reads_a_memory_that_is_computed_once(decoder, sizes):
+    m = translator(decoder, **sizes)
+    source, target = symbols(3, 9, 7, seed=2), symbols(3, 10, 7)
+    source[0, 5:] = source[1, 8:] = -1
+    whole, run = m(source, target), incremental(m)
+    assert len(run.form.given) >= 4                                    # keys and values of two layers
+    for first in (1, 3, 10): assert (stepped(m, target, first, source=source) - whole).abs().max() < 1e-12
+
+
+def test_steps_follow_the_weights():
+    """A module's steps are derived once, and read its parameters as they are when a sequence begins."""
+    m, x = continued("attention(heads = 2, causal = true)"), symbols()
+    before, run = stepped(m, x, 3), incremental(m)
+    with torch.no_grad():
+        for p in m.parameters(): p.add_(0.1)
+    assert incremental(m) is run and not torch.allclose(before, m(x))
+    assert (stepped(m, x, 3) - m(x)).abs().max() < 1e-12
+
+
+def test_a_length_that_the_spec_forbids_is_a_sentence():
+    m = continued("positions(learned, max = 5)", n=None)
+    run = incremental(m)
+    with pytest.raises(PlaitError, match="learned positions for 5 places"): run.step(symbols(n=6), run.begin(2))
