@@ -40,6 +40,7 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     made = prepare(spec, name, path.parent, device=where, compile=compile, how=How(kernels or {}), memory=memory)
     sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
     folder = Path(out) if out is not None else record.default_folder(name)
+    for note in made.dataset.notes if console is not None else (): console.print(note)
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)

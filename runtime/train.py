@@ -50,12 +50,11 @@ def sequences(recipe: Recipe, length: int) -> int:
 
 
 def last_step(recipe: Recipe, dataset: Dataset) -> int:
-    """The step at which the recipe stops. An epoch is as many windows as have the targets of the training part.
+    """The step at which the recipe stops. An epoch is as many batches as have the targets of the training part.
     Raises PlaitError for epochs of data that has no end."""
     if recipe.stop.unit == "steps": return int(recipe.stop.amount)                         # type: ignore[arg-type]
     if not dataset.symbols: raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
-    targets = sequences(recipe, dataset.length) * dataset.length
-    return math.ceil(recipe.stop.amount * dataset.symbols / targets)                       # type: ignore[operator]
+    return dataset.by(recipe.batch).steps(recipe.stop.amount)                              # type: ignore[arg-type]
 
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
@@ -105,7 +104,7 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
              last: int, steps: int | None, device: torch.device, console: Console | None) -> Run:
     """The loop, from the state's step to `steps`."""
     end = last if steps is None else steps
-    size = sequences(recipe, dataset.length)
+    size, dataset = sequences(recipe, dataset.length), dataset.by(recipe.batch)
     keep = max([int(a.arguments["keep"]) for a in recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
     step, tokens, seconds, saved = state.step, state.tokens, state.seconds, state.step
     loss, lr, metrics = math.nan, math.nan, {}
@@ -121,11 +120,12 @@ def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe
             started = time.perf_counter()
             step += 1
             lr = optim.rate(recipe, step, last)
-            inputs = tuple(t.to(device) for t in dataset.batch(step, size))
+            given = dataset.batch(step)
+            count, inputs = dataset.tokens(given), tuple(t.to(device) for t in given)
             loss, norm = _update(module, optimizer, recipe, inputs, step, lr, folder)
             spent = time.perf_counter() - started
-            seconds, tokens = seconds + spent, tokens + size * dataset.length
-            shown.step(step, loss, size * dataset.length / spent)
+            seconds, tokens = seconds + spent, tokens + count
+            shown.step(step, loss, count / spent)
             record.add(folder, step, "train", loss=loss, lr=lr, gradient_norm=norm, seconds=round(seconds, 3), tokens=tokens)
             due = [a for e in recipe.every if step % e.period == 0 for a in e.actions]
             asked = tuple(dict.fromkeys(m for a in due if a.kind == "evaluate" for m in a.arguments["metrics"]))   # type: ignore[attr-defined]
