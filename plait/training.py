@@ -1,6 +1,7 @@
 """From a spec or a run folder to a training run, an evaluation, a sample. Imports torch."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from plait.compiler.expand import File, expand
 from plait.compiler.fit import size
 from plait.compiler.step import Step
 from plait.compiler.table import rows
-from plait.dsl.errors import render
+from plait.dsl.errors import error, render
 from plait.dsl.pins import pinned
 from plait.dsl.spec import Override
 from plait.planning import unknown
@@ -21,9 +22,13 @@ from plait.render import Table, shown_dims
 from plait.runtime import checkpoint, record
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.files import lines as text_lines
+from plait.runtime.files import raw_bytes
+from plait.runtime.generate.beam import Beam
+from plait.runtime.generate.sample import sample as sampled
+from plait.runtime.generate.translate import translate as translated
 from plait.runtime.module import target_of
 from plait.runtime.prepare import How, bare, prepare, reopen
-from plait.runtime.generate.sample import sample as sampled
 from plait.runtime.train import Run, last_step, sequences
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
@@ -74,7 +79,8 @@ def _trained_weights(folder: Path, module: torch.nn.Module, say) -> int:
     return state.step
 
 
-def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say) -> dict:
+def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say,
+             beam: Beam | None = None) -> dict:
     """The metrics of a run over all of its validation part; settings may change what has no weights (the rounds of hashing, the data).
     The data is read by the run's vocabulary; `say` is told where it is not what the run began with."""
     folder = Path(folder)
@@ -83,12 +89,29 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
     step = _trained_weights(folder, made.module, say)
-    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), device=device_of(device), seed=made.recipe.seed)
+    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), device=device_of(device), seed=made.recipe.seed,
+                    beam=beam)
     return {"step": step, **found}
 
 
-def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say) -> Iterator[str]:
-    """Text from a run, a symbol at a time."""
-    module, codec = bare(Path(folder), device=device_of(device), compile=False)
+def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say,
+           settings: tuple[Override, ...] = (), top_p: float | None = None) -> Iterator[str]:
+    """Text from a run, a symbol at a time; settings may change what has no weights (the rounds of hashing)."""
+    module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
     _trained_weights(Path(folder), module, say)
-    return sampled(module, codec, prompt, length, temperature, top_k, seed)
+    return sampled(module, codec, prompt, length, temperature, top_k, seed, top_p, say)
+
+
+def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple[Override, ...], device: str, say) -> Iterator[str]:
+    """A translation for each line of a file, or of standard input, by a run of an encoder and a decoder."""
+    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None), str(file), None)
+    module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
+    _trained_weights(Path(folder), module, say)
+    return translated(module, codec, lines, beam, batch, say)
+
+
+def _typed() -> Iterator[str]:
+    """The lines of standard input, as they come."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try: yield line.decode().rstrip("\r\n")
+        except UnicodeDecodeError: raise error("E0612", f"line {number} of the input is not UTF-8") from None

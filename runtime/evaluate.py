@@ -10,6 +10,8 @@ from torch import nn
 
 from plait.dsl.errors import error
 from plait.runtime.data import Dataset
+from plait.runtime.generate.beam import Beam
+from plait.runtime.generate.bleu import bleu
 from plait.runtime.sources import METRICS, METRICS_BUILT
 
 
@@ -19,9 +21,10 @@ def mix(seed: int, step: int) -> int:
 
 
 def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
-             device: torch.device | str = "cpu", seed: int = 0) -> dict[str, float | int]:
+             device: torch.device | str = "cpu", seed: int = 0, beam: Beam | None = None) -> dict[str, float | int]:
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
-    each target of the validation part once.
+    each target of the validation part once. bleu: translations by a `beam` (default 4 wide, α = 0.6) against the references, with
+    sacrebleu's signature as `bleu_signature`.
 
     The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
@@ -46,4 +49,7 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     if not math.isfinite(total): raise error("E0622", f"the loss over the validation part is not finite: {total:g}")
     loss = total / count
     known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
-    return {**{m: known[m] for m in metrics}, "count": count}
+    if "bleu" not in metrics: return {**{m: known[m] for m in metrics}, "count": count}
+    found = bleu(module, dataset, beam, batch)
+    known["bleu"] = found.score
+    return {**{m: known[m] for m in metrics}, "bleu_signature": found.signature, "count": count}      # type: ignore[dict-item]

@@ -87,9 +87,10 @@ def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.d
     return replace(made, spec_text=text)
 
 
-def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> tuple[Module, Codec]:
-    """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data."""
-    spec = parse(record.spec_text(folder), str(folder / record.SPEC))
+def bare(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu",
+         compile: bool = True) -> tuple[Module, Codec]:
+    """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data. settings: overrides."""
+    spec = override.apply(parse(record.spec_text(folder), str(folder / record.SPEC)), settings)
     file = open_file(spec)
     program = expand(file, _known(file, record.about(folder)[0]))
     with torch.random.fork_rng(devices=[]): return Module(program, device=device, compile=compile), record.vocabulary(folder)

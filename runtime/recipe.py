@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from plait.dsl.errors import Diagnostic, Note, PlaitError, Span
@@ -124,9 +125,19 @@ def trainable(recipe: Recipe) -> None:
     for action in recipe.actions("evaluate"):
         for metric in set(action.arguments["metrics"]) - set(METRICS_BUILT):                     # type: ignore[call-overload]
             refuse(f"the metric `{metric}`", action.span, ", ".join(METRICS_BUILT))
+    if "bleu" in recipe.metrics: out += _untranslated(recipe)
     for missing in recipe.waiting:
         out.append(Diagnostic("E0638", f"`{missing.dim}` has no value", missing.span, help=f"--set {missing.dim}=…"))
     if out: raise PlaitError(*out)
+
+
+def _untranslated(recipe: Recipe) -> Iterator[Diagnostic]:
+    """What is missing for BLEU, said before the training, not at its first evaluation."""
+    span = next(a.span for a in recipe.actions("evaluate") if "bleu" in a.arguments["metrics"])           # type: ignore[operator]
+    if recipe.data.kind != "parallel_text":
+        yield Diagnostic("E0614", f"BLEU compares translations with their references, and `{recipe.data.kind}` has none", span)
+    elif find_spec("sacrebleu") is None:
+        yield Diagnostic("E0636", "BLEU is counted by sacrebleu, which is not installed", span, help="pip install 'plait[translation]'")
 
 
 def _built(entries: Mapping[str, Entry]) -> str:

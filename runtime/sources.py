@@ -69,11 +69,12 @@ OPTIMIZERS: dict[str, Entry] = {
 }
 
 METRICS = ("loss", "bits_per_token", "accuracy", "bleu")
-METRICS_BUILT = ("loss", "bits_per_token", "accuracy")
+METRICS_BUILT = METRICS
 
 ACTIONS: dict[str, Entry] = {
     "evaluate": Entry({}),                                           # its arguments are metrics, read by `recipe`
     "checkpoint": Entry({"keep": Parameter(whole(1), 2), "best": Parameter(word(*METRICS), None)}),
     "sample": Entry({"prompt": Parameter(text, "", positional=True), "length": Parameter(whole(1), 200),
-                     "temperature": Parameter(NOT_NEGATIVE, 1.0), "top_k": Parameter(whole(1), None)}),
+                     "temperature": Parameter(NOT_NEGATIVE, 1.0), "top_k": Parameter(whole(1), None),
+                     "top_p": Parameter(real(lambda x: 0 < x <= 1, "above 0, at most 1"), None)}),
 }

@@ -21,9 +21,9 @@ from plait.runtime import checkpoint, optim, record
 from plait.runtime.blame import first_not_finite
 from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
+from plait.runtime.generate.sample import sample
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
-from plait.runtime.generate.sample import sample
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ def _evaluation(module: nn.Module, dataset: Dataset, recipe: Recipe, metrics: tu
 
 def describe(found: dict[str, float | int]) -> str:
     """One line for a person: the metrics, and over how many targets."""
-    metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items() if name != "count")
+    metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items()
+                        if name != "count" and not isinstance(value, str))
     return f"{metrics}  over {found['count']:,} targets"
 
 

@@ -184,7 +184,7 @@ class Derivation:
             case Broadcast(axes):
                 return b.broadcast(self.part(ins[0], need), *(a.resized(count.get(a.name, self.here(a.size))) for a in axes))
             case Concat(name) if name not in need: return b.concat(name, *(self.part(i, need) for i in ins))
-            case Slice(name, start, size) if name not in need: return b.slice(self.part(ins[0], need), name, self.here(start), self.here(size))
+            case Slice(name) if name not in need: return b.emit(self.adapted(op), self.part(ins[0], need))
             case Slice(name, start, _) if len(need) == 1 and not isinstance(ins[0].made.op, Position | Map):
                 return b.slice(self.whole(ins[0]), name, self.here(start) + (PAST if need[name] == "new" else 0), count[name])
             case Merge(_, into) if into.name not in need: return b.emit(self.adapted(op), self.part(ins[0], need))
@@ -269,9 +269,14 @@ class Derivation:
         self.states.append((before, after, fill))
 
     def cached(self, x: Value, old: str, new: Axis) -> Value:
-        """All positions so far, along `new`: those before, and x."""
-        past = self.state([new.resized(PAST) if a.name == old else a for a in x.axes], x.kind)
-        every = self.step.concat(new.name, past, self.step.rename(x, old, new.resized(NEW)))
+        """All positions so far, along `new`: those before, and x. They lie in front of the last feature, as products read them."""
+        x = self.step.rename(x, old, new.resized(NEW))
+        rest = without(x.axes, (new.name,))
+        last = len(rest) - (len(rest) > 1)
+        axes = (*rest[:last], x.axis(new.name), *rest[last:])
+        if x.axes != axes: x = self.step.broadcast(x, *axes)
+        past = self.state([a.resized(PAST) if a.name == new.name else a for a in axes], x.kind)
+        every = self.step.concat(new.name, past, x)
         self.keep(past, every)
         return every
 

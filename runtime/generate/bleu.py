@@ -21,9 +21,10 @@ class Bleu:
 
 def bleu_of(texts: Sequence[str], references: Sequence[str]) -> Bleu:
     """The score of texts against one reference each. Raises PlaitError where sacrebleu is not installed."""
-    try: from sacrebleu.metrics import BLEU
-    except ImportError: raise error("E0625", "BLEU is counted by sacrebleu, which is not installed",
-                                    help='pip install "plait[translation]"') from None
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise error("E0636", "BLEU is counted by sacrebleu, which is not installed", help="pip install 'plait[translation]'") from None
     metric = BLEU()
     found = metric.corpus_score(list(texts), [list(references)])
     return Bleu(float(found.score), str(metric.get_signature()), len(texts))

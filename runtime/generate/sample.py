@@ -29,7 +29,8 @@ def sample(module: nn.Module, codec: Codec, prompt: str = "", length: int = 200,
         raise error("E0625", "only a model with one input of tokens can continue a text", given.span,
                     help="plait translate" if len(program.inputs) == 2 and more[0].kind == given.kind == "tokens" else "")
     if length < 1 or temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
-        raise error("E0625", "sampling needs a length and a top-k of at least 1, a temperature of at least 0, and a top-p above 0, at most 1")
+        raise error("E0625", "sampling needs a length and a top-k of at least 1, a temperature of at least 0, and a top-p above 0 that is "
+                             "at most 1")
     ids = codec.encode(prompt) if prompt else [_start(codec)]
     fixed = program.sizes.integer(given.value.axes[1].size)
     random = torch.Generator().manual_seed(seed % 2**63)

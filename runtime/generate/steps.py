@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from plait.compiler.axis import BATCH_SIZE
 from plait.compiler.decode import ALL, PAST, NoRule, NotCausal, decode
-from plait.compiler.graph import Graph, Value
+from plait.compiler.graph import Graph, Node, Value
 from plait.compiler.lower import Lowering
+from plait.compiler.lowering.growing import grown
 from plait.compiler.passes.common import common
 from plait.compiler.passes.evaluation import evaluation
 from plait.compiler.plan import plan
+from plait.compiler.prims import Concat
 from plait.compiler.program import Input, Program
 from plait.dsl.errors import error
 from plait.runtime.kernels import EMISSIONS
@@ -67,6 +69,15 @@ def steps(module: nn.Module, target: Input) -> Stepper | None:
     except NoRule: return None
 
 
+class Continuing(Lowering):
+    """What is put behind the past is a cache that grows."""
+
+    def lowered(self, n: Node, args: list) -> list:
+        if not isinstance(n.op, Concat) or n.ins[0].axis(n.op.axis).size != PAST: return super().lowered(n, args)
+        past, new, out = *n.ins, n.outs[0]
+        return [self.call(grown, args[0], self.align(args[1], new.axes, past.axes), out.names.index(n.op.axis))]
+
+
 class Incremental:
     """The step that the compiler derives, and what it keeps."""
 
@@ -79,7 +90,7 @@ class Incremental:
         self.dtype = torch.float32 if first is None else first.dtype
         self.device = module._device()
         aim = target_of(self.device.type, self.dtype)
-        low = Lowering(program.sizes, EMISSIONS, False)
+        low = Continuing(program.sizes, EMISSIONS, False)
 
         def lowered(g: Graph, extra=()) -> nn.Module:
             return low.module(plan(g, program.sizes, aim, module.forced).graph, (), extra)

@@ -13,7 +13,7 @@ from plait.runtime.codec import Codec
 from plait.runtime.generate.beam import Beam, search
 from plait.runtime.generate.steps import Stepper, stepper
 
-MORE = 50                                       # symbols that a translation may be longer than its source (Vaswani et al. 2017, section 6.1)
+MORE = 50                                      # symbols that a translation may be longer than its source (Vaswani et al. 2017, section 6.1)
 
 
 def translate(module: nn.Module, codec: Codec, lines: Iterable[str], beam: Beam | None = None, batch: int = 32,

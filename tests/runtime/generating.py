@@ -43,7 +43,7 @@ VARIANTS = {
     "parallel": "parallel(merge = concat) { a: { attention(heads = 2, causal = true) } b: { gru(d) } }; linear(d)",
     "shifts": "residual { shift_right; shift_right }; residual { shift_right }",
     "hashed": f"lsh_attention(heads = 2, rounds = 3, chunk = {N}, causal = true)",
-    "hashed, shared rotations": f"lsh_attention(heads = 2, rounds = 2, chunk = 16, causal = true, share_rotations = true, buckets = (2, 4))",
+    "hashed, shared rotations": "lsh_attention(heads = 2, rounds = 2, chunk = 16, causal = true, share_rotations = true, buckets = (2, 4))",
     "hashed, all buckets": f"lsh_attention(heads = 2, rounds = 2, chunk = {N}, causal = true, within_bucket = false)",
     "hashed, counted once a round": f"lsh_attention(heads = 2, rounds = 3, chunk = {N}, causal = true, dedup = false)",
 }
@@ -79,7 +79,11 @@ share tok = embedding(V, d)
 model t {{
   input source: tokens[m] of V padded
   input target: tokens[n] of V padded
-  memory = source {{ embed(tok); positions(sinusoidal); repeat 2 {{ residual {{ attention(heads = 2) }}; residual {{ feed_forward(16) }} }} }}
+  memory = source {{
+    embed(tok)
+    positions(sinusoidal)
+    repeat 2 {{ residual {{ attention(heads = 2) }}; residual {{ feed_forward(16) }} }}
+  }}
   logits = target {{ shift_right; embed(tok); positions(sinusoidal); {decoder}; unembed(tok) }}
   output logits: [n, V]
 }}

@@ -118,13 +118,18 @@ def test_wrong(keys, code, part):
     ({"optimizer": "adafactor(clip = 1.0)"}, "adafactor"), ({"optimizer": "muon"}, "muon"), ({"optimizer": "sgd(momentum = 0.9)"}, "sgd"),
     ({"precision": "bf16"}, "bf16"), ({"microbatch": "1 sequences"}, "microbatch"), ({"stop": "1M tokens"}, "tokens"),
     ({"stop": "10 minutes"}, "minutes"),
-    ({"every": "every 5 steps { evaluate(bleu) }"}, "bleu"),
     ({"every": "every 5 steps { checkpoint(keep = 2, best = loss) }"}, "best"),
 ])
 def test_read_but_not_built(keys, part):
     every = keys.get("every", "")
     ((code, message),) = refused(source(every, **{k: v for k, v in keys.items() if k != "every"}))
     assert code == "E0636" and part in message
+
+
+def test_bleu_is_of_translations():
+    (found,) = refused(source("every 5 steps { evaluate(bleu) }"))
+    assert found == ("E0614", "BLEU compares translations with their references, and `text` has none")
+    trainable(made(source("every 5 steps { evaluate(bleu) }", data='parallel_text("a", "b", tokenizer = words)')))
 
 
 def test_a_free_dim_waits():
