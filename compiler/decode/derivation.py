@@ -107,7 +107,7 @@ class Derivation:
 
     def plain(self, x: Fresh) -> Value:
         """The value at its own positions."""
-        if x.delay: raise NotCausal(None)
+        if x.delay: raise NoRule("what is given late, at its own place")
         return x.value
 
     # -- what does not depend on the sequence ------------------------------------------------------------------------------------
@@ -244,6 +244,11 @@ class Derivation:
         if mixed := set(over) & along.keys():
             if not isinstance(op, Contract | Reduce): raise NoRule(f"{n.at}: {type(op).__name__} over positions")
             if not self.causal or any(along[a] == "new" for a in mixed): raise NotCausal(n)
+        late = {i.delay for i in ins if isinstance(i, Fresh)}
+        if late != {0}:                                                # so is what is made of it, position by position
+            if len(late) > 1 or any(isinstance(i, Static) and set(i.names) & along.keys() for i in ins): raise NoRule(f"{n.at}: given late")
+            ins = tuple(replace(i, delay=0) if isinstance(i, Fresh) else i for i in ins)
+            return replace(self.each(n, op, ins), delay=late.pop(), made=True)
         values = [self.value(i, along) for i in ins]
         op = self.adapted(op)
         if isinstance(op, Broadcast):
@@ -304,9 +309,12 @@ class Derivation:
         if not isinstance(op, Slice) or op.axis != a: raise NoRule(f"{n.at}: padded positions")
         by = self.sizes.integer(x.before - self.here(op.start))
         if by is None: raise NoRule(f"{n.at}: a shift by what is not known")
-        if by < x.inner.delay: raise NotCausal(n)
-        if by == x.inner.delay: return replace(x.inner, delay=0)
+        if by < x.inner.delay: raise NotCausal(n) if not x.inner.delay else NoRule(f"{n.at}: given late")
         v, by = x.inner.value, by - x.inner.delay
+        if x.inner.made:                                               # a shift puts zeros first
+            here = self.step.add(self.step.position(v.axis(a)), PAST)
+            v = self.step.where(self.step.map("le", x.inner.delay, here), v, 0)
+        if by == 0: return Fresh(v, x.inner.along)
         return Fresh(self.step.slice(self.behind(v, a, sp.Integer(by)), a, 0, NEW), x.inner.along)
 
     def window(self, n: Node, op: Window, x: Fresh) -> Fresh:

@@ -18,7 +18,7 @@ ALL = sp.Symbol("all.", integer=True, positive=True)                   # their s
 
 class NotCausal(Exception):
     """A position reads later ones: nothing can be continued. `node`: where."""
-    def __init__(self, node: Node | None):
+    def __init__(self, node: Node):
         super().__init__()
         self.node = node
 
@@ -30,10 +30,12 @@ class NoRule(Exception):
 @dataclass(frozen=True)
 class Fresh:
     """Depends on the sequence that is continued. along: an axis of positions → `new`, it holds the PAST…PAST + NEW − 1, or `all`, it
-    holds 0…PAST + NEW − 1. delay: it holds what belongs that many positions before."""
+    holds 0…PAST + NEW − 1. delay: it holds what belongs that many positions before; what stands before the first is a zero, or (made) what
+    was made of zeros."""
     value: Value
     along: Mapping[str, str]
     delay: int = 0
+    made: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def steps(module: nn.Module, target: Input) -> Stepper | None:
     """The incremental steps of a model; None where something in it has no rule, so that all is to be computed anew for each symbol.
     Raises PlaitError for a model that looks ahead."""
     if not isinstance(module, Module): return None
-    program, key = module.program, ("steps", False, module._device().type)
+    program, first = module.program, next(module.parameters(), None)
+    key = f"steps {None if first is None else first.dtype}", False, module._device().type
     if key in module._lowered: return module._lowered[key]                                     # type: ignore[return-value]
     graph = common(evaluation(program.graph, program.sizes), program.sizes)
     logits = graph.outs[0]
@@ -61,11 +62,9 @@ def steps(module: nn.Module, target: Input) -> Stepper | None:
         module._lowered[key] = made                                                            # type: ignore[assignment]
         return made
     except NotCausal as wrong:
-        place = f" at {'/'.join(wrong.node.at.split('/')[1:])}" if wrong.node is not None and wrong.node.at else ""
-        span = wrong.node.span if wrong.node is not None else target.span
-        raise error("E0625", f"the model looks at later positions{place}: it cannot be continued symbol by symbol", span,
-                    help="causal = true for attention and convolutions, direction = forward for recurrences"
-                    if wrong.node is not None else f"`shift_right`, or a loss that predicts next({target.name})") from None
+        place = "/".join(wrong.node.at.split("/")[1:])
+        raise error("E0625", f"the model looks at later positions at {place}: it cannot be continued symbol by symbol", wrong.node.span,
+                    help="causal = true for attention and convolutions, direction = forward for recurrences") from None
     except NoRule: return None
 
 

@@ -61,12 +61,12 @@ def causal(name: str) -> str:
     return f"{written[:-1]}{'' if written.endswith('(') else ', '}causal = true)"
 
 
-def continued(chain: str, ahead: bool = True, padded: bool = False, n: int | None = N, d: int = 8, dtype=torch.float64, more: str = "",
-              before: str = "embed(V, width = d)", after: str = "unembed(V)") -> Module:
+def continued(chain: str, ahead: bool = True, padded: bool = False, n: int | None = N, d: int = 8, dtype=torch.float64,
+              unshifted: bool = False, before: str = "embed(V, width = d)", after: str = "unembed(V)") -> Module:
     """A language model: `chain` between an embedding and an output layer. ahead: it predicts the next symbol, else its shifted input."""
-    text = (f"plait 1\ndims {{ {'n' if n is None else f'n = {n}'}; d = {d}; V = 11{more} }}\nmodel m {{\n"
+    text = (f"plait 1\ndims {{ {'n' if n is None else f'n = {n}'}; d = {d}; V = 11 }}\nmodel m {{\n"
             f"  input x: tokens[n] of V{' padded' if padded else ''}\n"
-            f"  y = x {{ {'' if ahead else 'shift_right; '}{before}; {chain}; {after} }}\n  output y: [n, V]\n}}\n"
+            f"  y = x {{ {'' if ahead or unshifted else 'shift_right; '}{before}; {chain}; {after} }}\n  output y: [n, V]\n}}\n"
             f"train m {{ data = bytes(\"a\"); loss = cross_entropy(y, {'next(x)' if ahead else 'x'}); batch = 1 sequences; lr = 1; "
             "stop = 1 steps }\n")
     torch.manual_seed(0)

@@ -4,7 +4,7 @@ import torch
 
 from plait.compiler.layer import LAYERS
 from plait.dsl.errors import PlaitError
-from plait.runtime.generate.steps import stepper
+from plait.runtime.generate.steps import stepper, steps, target_input
 
 from .generating import AHEAD, DECODERS, ENDS, VARIANTS, N, causal, continued, incremental, stepped, translator
 
@@ -40,11 +40,17 @@ def test_what_looks_ahead_cannot_be_continued(chain):
     with pytest.raises(PlaitError, match="looks at later positions at y/1.*cannot be continued"): stepper(continued(chain))
 
 
-def test_an_input_that_sees_what_it_predicts_cannot_be_continued():
-    m = continued("linear(d)", ahead=False)
-    m.program = continued("linear(d)", ahead=True).program
-    m.program.__dict__["inputs"] = tuple(type(i)(**{**vars(i), "ahead": False}) for i in m.program.inputs)
-    with pytest.raises(PlaitError, match="looks at later positions"): stepper(m)
+@pytest.mark.parametrize("before", ["embed(V, width = d); shift_right", "embed(V, width = d); linear(d); shift_right; shift_right"])
+def test_vectors_that_are_shifted(before):
+    """A vector of zeros stands first, not that of symbol 0."""
+    m, x = continued("attention(heads = 2, causal = true)", ahead=False, unshifted=True, before=before), symbols()
+    for first in (1, 2, N): assert (stepped(m, x, first) - m(x)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("before", ["embed(V, width = d)", "embed(V, width = d); positions(learned); shift_right"])
+def test_what_is_shifted_late_or_never_is_computed_anew(before):
+    m = continued("gru(d)", ahead=False, unshifted=True, before=before)
+    assert steps(m, target_input(m.program)) is None
 
 
 def test_two_ways_on_from_one_place():
