@@ -95,11 +95,11 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
 
 
 def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say,
-           settings: tuple[Override, ...] = (), top_p: float | None = None) -> Iterator[str]:
+           settings: tuple[Override, ...] = (), top_p: float | None = None, beam: Beam | None = None) -> Iterator[str]:
     """Text from a run, a symbol at a time; settings may change what has no weights (the rounds of hashing)."""
     module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
     _trained_weights(Path(folder), module, say)
-    return sampled(module, codec, prompt, length, temperature, top_k, seed, top_p, say)
+    return sampled(module, codec, prompt, length, temperature, top_k, seed, top_p, say, beam)
 
 
 def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple[Override, ...], device: str, say) -> Iterator[str]:

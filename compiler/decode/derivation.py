@@ -192,7 +192,7 @@ class Derivation:
             case Gather(name) if name not in need and not set(ins[1].names) & need.keys():
                 return b.emit(op, self.part(ins[0], need), self.whole(ins[1]))
         x = self.whole(s)
-        for a, form in need.items(): x = b.slice(x, a, PAST if form == "new" else 0, count[a])
+        for along, form in need.items(): x = b.slice(x, along, PAST if form == "new" else 0, count[along])
         return x
 
     # -- what does ---------------------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Derivation:
             assert isinstance(out, Fresh)
             return out.value
 
-        out = self.step.region(op.name, body, *(self.value(i, along) for i in ins), **dict(op.args))
+        out = self.step.region(op.name, body, *(self.value(i, along) for i in ins), **dict(op.args))               # type: ignore[arg-type]
         return Fresh(out, {a: f for a, f in along.items() if out.has(a)})
 
     def loop(self, n: Node, op: Loop, ins: tuple[Item, ...]) -> list[Item]:

@@ -77,11 +77,15 @@ def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="ho
            temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest")] = 1.0,
            top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only among the k likeliest")] = None,
            top_p: Annotated[float | None, typer.Option("--top-p", help="only among the likeliest that together are so probable")] = None,
-           seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, set: Settings = None, device: Device = "auto") -> None:
+           beam: Annotated[int | None, typer.Option("--beam", min=1, help="the likeliest text that a search this wide finds")] = None,
+           penalty: Penalty = 0.6, seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, set: Settings = None,
+           device: Device = "auto") -> None:
     """Print text that a trained model makes."""
     from plait import files
+    from plait.runtime.generate.beam import Beam
     from plait.training import sample as sampled
-    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, files.single(files.overrides(set)), top_p)
+    wide = Beam(beam, penalty) if beam is not None else None
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, files.single(files.overrides(set)), top_p, wide)
     typer.echo(prompt, nl=False)
     for piece in pieces: typer.echo(piece, nl=False)
     typer.echo()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from plait.compiler.program import Program
 from plait.dsl.errors import PlaitError, error
 from plait.runtime.codec import Codec
+from plait.runtime.generate.beam import Beam, search
 from plait.runtime.generate.steps import Stepper, stepper
 
 # a byte model may well say something to the terminal: everything but line ends and tabs becomes U+FFFD
@@ -16,12 +17,14 @@ CONTROL = {c: "\N{REPLACEMENT CHARACTER}" for c in (*range(32), 127, *range(128,
 
 
 def sample(module: nn.Module, codec: Codec, prompt: str = "", length: int = 200, temperature: float = 1.0,
-           top_k: int | None = None, seed: int = 0, top_p: float | None = None, say: Callable[[str], None] | None = None) -> Iterator[str]:
+           top_k: int | None = None, seed: int = 0, top_p: float | None = None, say: Callable[[str], None] | None = None,
+           beam: Beam | None = None) -> Iterator[str]:
     """Yields the text that continues the prompt, piece by piece, `length` symbols in all. Temperature 0 takes the likeliest symbol.
 
-    top_k: only among the k likeliest; top_p: only among the likeliest that together have this probability (Holtzman et al. 2020).
-    Each step computes the new position only (see `steps`). A model of n positions reads its last n symbols: beyond these, all n anew
-    for each symbol. An empty prompt starts from a line end, or from symbol 0. `say` is told, once, of what is computed anew.
+    top_k: only among the k likeliest; top_p: only among the likeliest that together have this probability (Holtzman et al. 2020); beam: the
+    likeliest continuation that beam search finds, nothing is drawn. Each step computes the new position only (see `steps`). A model of n
+    positions reads its last n symbols: beyond these, all n anew for each symbol. An empty prompt starts from a line end, or from symbol 0.
+    `say` is told, once, of what is computed anew.
     Raises PlaitError at once for a model that gives no tokens or looks ahead, and for a prompt with characters it does not know."""
     program: Program = module.program                                                      # type: ignore[assignment]
     (given, *more) = program.inputs
@@ -33,10 +36,25 @@ def sample(module: nn.Module, codec: Codec, prompt: str = "", length: int = 200,
                              "at most 1")
     ids = codec.encode(prompt) if prompt else [_start(codec)]
     fixed = program.sizes.integer(given.value.axes[1].size)
+    if beam is not None: return iter([codec.decode(_likeliest(module, codec, ids, length, fixed, beam, say)).translate(CONTROL)])
     random = torch.Generator().manual_seed(seed % 2**63)
     numbers = _numbers(module, stepper(module, say), ids, length, fixed, say,
                        lambda logits: pick(logits[:codec.size], temperature, top_k, top_p, random))      # V may be larger than the data's
     return _text(codec, numbers)
+
+
+def _likeliest(module: nn.Module, codec: Codec, ids: list[int], length: int, fixed: int | None, beam: Beam,
+               say: Callable[[str], None] | None) -> tuple[int, ...]:
+    """The continuation that a beam search finds, up to the end symbol where the vocabulary has one."""
+    run, training = stepper(module, say), module.training
+    if fixed is not None and len(ids) + length - (not run.delayed) > fixed:
+        raise error("E0625", f"beam search reads all from the prompt on, and the model reads {fixed} symbols",
+                    numbers=f"{len(ids)} of the prompt and {length} to make", help="a smaller --length")
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    module.eval()
+    try: found, = search(run, torch.tensor([ids], device=device), {}, [length], beam, getattr(codec, "end", None), codec.size)
+    finally: module.train(training)
+    return found.symbols
 
 
 def _start(codec: Codec) -> int:

@@ -34,7 +34,8 @@ class Progress:
 class Stepper(Protocol):
     """continues a batch of sequences by symbols [b, new]. `delayed`: a position is given the symbol of the one before, first 0."""
     delayed: bool
-    recomputed: tuple[str, ...]
+    @property
+    def recomputed(self) -> tuple[str, ...]: ...
     def begin(self, batch: int, **inputs: Tensor) -> Progress: ...
     def step(self, symbols: Tensor, at: Progress) -> tuple[Tensor, Progress]: ...
     def choose(self, at: Progress, rows: Tensor) -> Progress: ...
@@ -140,7 +141,7 @@ class Incremental:
         """What the spec says of its sizes holds of this length."""
         size = self.target.value.axes[1].size
         if self.module.program.sizes.integer(size) is None:
-            self.module._promised({self.module.program.sizes.resolve(size): (total, self.target.name)})         # type: ignore[dict-item]
+            self.module._promised({self.module.program.sizes.resolve(size): (total, self.target.name)})
 
     def choose(self, at: Progress, rows: Tensor) -> Progress:
         """The sequences `rows` [b'] of a batch, each as often as it is named."""

@@ -69,7 +69,7 @@ def _batch(module: nn.Module, codec: Codec, source: Input, run: Stepper, sources
     module.eval()
     try:
         start = torch.zeros((len(sources), 0), dtype=torch.int64, device=device)
-        found = search(run, start, {source.name: sources.to(device)}, limits, beam, codec.end, codec.size)         # type: ignore[attr-defined]
+        found = search(run, start, {source.name: sources.to(device)}, limits, beam, codec.end, codec.size)
     finally: module.train(training)
     return [codec.decode(f.symbols) for f in found]
 
@@ -91,5 +91,5 @@ def _longest(program: Program, wanted: int) -> int:
     size = program.sizes.resolve(program.inputs[1].value.axes[1].size)
     fixed = program.sizes.integer(size)
     if fixed is not None: return min(wanted, fixed)
-    while wanted > 1 and broken(program, {size: wanted}): wanted -= 1                       # type: ignore[dict-item]
+    while wanted > 1 and broken(program, {size: wanted}): wanted -= 1
     return wanted

@@ -4,9 +4,13 @@ import torch
 
 from plait.compiler.layer import LAYERS
 from plait.dsl.errors import PlaitError
+from plait.runtime.codec import Numbers
+from plait.runtime.generate import sample as sampling
+from plait.runtime.generate.beam import Beam
+from plait.runtime.generate.sample import pick, sample
 from plait.runtime.generate.steps import stepper, steps, target_input
 
-from .generating import AHEAD, DECODERS, ENDS, VARIANTS, N, causal, continued, incremental, stepped, translator
+from .generating import AHEAD, DECODERS, ENDS, VARIANTS, N, causal, continued, incremental, recomputing, stepped, translator
 
 LAYER = {name: causal(name) for name in LAYERS if name not in ENDS}
 FORMS = {"ahead": {}, "shifted": {"ahead": False}, "free": {"n": None}, "padded": {"padded": True}}
@@ -123,6 +127,41 @@ def test_steps_follow_the_weights():
         for p in m.parameters(): p.add_(0.1)
     assert incremental(m) is run and not torch.allclose(before, m(x))
     assert (stepped(m, x, 3) - m(x)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("form", ["ahead", "shifted", "free"])
+def test_sampling_gives_the_symbols_that_computing_everything_gives(form, monkeypatch):
+    """Same seed, same options; a prompt of 3 and 20 more symbols, which goes beyond n where that is 12."""
+    m = continued("repeat 2 { residual { attention(heads = 2, causal = true) }; residual { gru(d) } }", **FORMS[form])
+    def texts(): return [list(sample(m, Numbers(11), "3 1 4", length=20, seed=k, **how)) for k, how in enumerate(HOW)]
+    found = texts()
+    monkeypatch.setattr(sampling, "stepper", lambda m, say: recomputing(m))
+    assert found == texts() and all(len(t) == 20 for t in found) and found[0] != found[1]
+
+
+HOW = ({}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.7}, {"temperature": 0})
+
+
+def test_top_p_keeps_the_likeliest_that_together_are_so_probable():
+    """Of 0.5, 0.3, 0.15, 0.05: 0.5 reaches 0.5 alone; 0.51 needs two, and 0.8 is what they have; 0.96 needs all."""
+    logits, random = torch.tensor([0.15, 0.5, 0.05, 0.3], dtype=torch.float64).log(), torch.Generator().manual_seed(0)
+    def seen(p, temperature=1.0): return {pick(logits, temperature, None, p, random) for _ in range(400)}
+    assert [seen(0.5), seen(0.51), seen(0.79), seen(0.96), seen(1.0)] == [{1}, {1, 3}, {1, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}]
+    assert seen(0.51, 0.1) == {1}                                      # after the temperature
+
+
+def test_a_beam_instead_of_a_draw():
+    """Its text is worth at least that of the likeliest symbol each time; what does not fit into n is a sentence."""
+    m = continued("attention(heads = 2, causal = true)")
+    greedy = "".join(sample(m, Numbers(11), "3 1", length=5, temperature=0))
+    assert "".join(sample(m, Numbers(11), "3 1", length=5, beam=Beam(1))) == greedy
+    def worth(text):
+        ids = Numbers(11).encode("3 1" + text)
+        p = m(torch.tensor([[*ids, *[0] * (N - 7)]])).log_softmax(-1)[0]
+        return sum(float(p[t - 1, ids[t]].detach()) for t in range(2, 7))
+    assert worth("".join(sample(m, Numbers(11), "3 1", length=5, beam=Beam(8)))) >= worth(greedy)
+    list(sample(m, Numbers(11), "3 1", length=11, beam=Beam(2)))
+    with pytest.raises(PlaitError, match="reads 12 symbols"): sample(m, Numbers(11), "3 1", length=12, beam=Beam(2))
 
 
 def test_a_length_that_the_spec_forbids_is_a_sentence():

@@ -36,7 +36,7 @@ def test_everything_of_a_block_is_read():
     (every,) = r.every
     assert every.period == 500 and [a.kind for a in every.actions] == ["evaluate", "checkpoint", "sample"]
     assert r.metrics == ("loss", "accuracy")
-    assert every.actions[2].arguments == {"prompt": "x", "length": 10, "temperature": 1.0, "top_k": None}
+    assert every.actions[2].arguments == {"prompt": "x", "length": 10, "temperature": 1.0, "top_k": None, "top_p": None}
     trainable(r)
 
 
