@@ -66,7 +66,7 @@ def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--me
     from plait.runtime.generate.beam import Beam
     from plait.training import evaluate as measured
     found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, warn,
-                     Beam(beam, penalty))
+                     beam=Beam(beam, penalty))
     def shown(v) -> str: return f"{v:,.4f}" if isinstance(v, float) else v if isinstance(v, str) else f"{v:,}"
     typer.echo(js.dumps(found) if json else "  ".join(f"{k} {shown(v)}" for k, v in found.items()))
 
@@ -85,7 +85,8 @@ def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="ho
     from plait.runtime.generate.beam import Beam
     from plait.training import sample as sampled
     wide = Beam(beam, penalty) if beam is not None else None
-    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, files.single(files.overrides(set)), top_p, wide)
+    settings = files.single(files.overrides(set))
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, settings=settings, top_p=top_p, beam=wide)
     typer.echo(prompt, nl=False)
     for piece in pieces: typer.echo(piece, nl=False)
     typer.echo()

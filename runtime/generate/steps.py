@@ -22,6 +22,8 @@ from plait.dsl.errors import error
 from plait.runtime.kernels import EMISSIONS
 from plait.runtime.module import Module, target_of
 
+PIECE = 1024                                   # positions of a prompt at once: attention holds so many rows of scores
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -129,6 +131,12 @@ class Incremental:
     def step(self, symbols: Tensor, at: Progress) -> tuple[Tensor, Progress]:
         """symbols [b, new] → the logits of these positions [b, new, V], and where the sequences stand then."""
         past, new = at.past, symbols.shape[1]
+        if new > PIECE and not self.recomputed:
+            outs = []
+            for piece in symbols.split(PIECE, 1):
+                logits, at = self.step(piece, at)
+                outs.append(logits)
+            return torch.cat(outs, 1), at
         self.fits(past + new)
         there = []
         if self.form.masked:

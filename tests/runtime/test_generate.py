@@ -6,6 +6,7 @@ from plait.compiler.layer import LAYERS
 from plait.dsl.errors import PlaitError
 from plait.runtime.codec import Numbers
 from plait.runtime.generate import sample as sampling
+from plait.runtime.generate import steps as generating_steps
 from plait.runtime.generate.beam import Beam
 from plait.runtime.generate.sample import pick, sample
 from plait.runtime.generate.steps import stepper, steps, target_input
@@ -55,6 +56,12 @@ def test_vectors_that_are_shifted(before):
 def test_what_is_shifted_late_or_never_is_computed_anew(before):
     m = continued("gru(d)", ahead=False, unshifted=True, before=before)
     assert steps(m, target_input(m.program)) is None
+
+
+def test_a_long_prompt_goes_in_pieces(monkeypatch):
+    monkeypatch.setattr(generating_steps, "PIECE", 5)
+    m, x = continued("attention(heads = 2, causal = true); gru(d)", ahead=False, padded=True), symbols()
+    assert (stepped(m, x, N) - m(x)).abs().max() < 1e-12
 
 
 def test_two_ways_on_from_one_place():
