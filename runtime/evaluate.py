@@ -50,6 +50,6 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     loss = total / count
     known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
     if "bleu" not in metrics: return {**{m: known[m] for m in metrics}, "count": count}
-    found = bleu(module, dataset, beam, batch)
+    found = bleu(module, dataset, beam)
     known["bleu"] = found.score
     return {**{m: known[m] for m in metrics}, "bleu_signature": found.signature, "count": count}      # type: ignore[dict-item]

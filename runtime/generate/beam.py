@@ -59,8 +59,7 @@ def search(run: Stepper, prompts: Tensor, inputs: dict[str, Tensor], limits: Seq
             for k, j in ended.nonzero().tolist(): _better(best, rows[k], said[k, j, :-1], float(scores[k, j]) / beam.divisor(length))
             scores = scores.masked_fill(ended, -torch.inf)
         stays = []
-        for k, row in enumerate(rows):
-            top = float(scores[k].max())
+        for k, (row, top) in enumerate(zip(rows, scores.max(1).values.tolist())):
             if length >= limits[row] and top > -torch.inf:
                 _better(best, row, said[k, int(scores[k].argmax())], top / beam.divisor(length))
             done = best[row]
