@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-SCRIPTS = ("lsh", "windowed", "transformer", "recurrent", "reversible", "chunked", "first_step", "table", "loader")
+SCRIPTS = ("lsh", "windowed", "transformer", "recurrent", "reversible", "chunked", "first_step", "generate", "loader", "table")
 PACKAGES = ("torch", "transformers", "reformer-pytorch", "x-transformers")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 FINDINGS = Path(__file__).parent / "findings.md"               # written by hand

@@ -1,6 +1,7 @@
 """From a spec or a run folder to a training run, an evaluation, a sample. Imports torch."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,14 @@ from plait.runtime import checkpoint, record
 from plait.runtime.batch import Stop, part, sequences
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.files import lines as text_lines
+from plait.runtime.files import raw_bytes
+from plait.runtime.generate.beam import Beam
+from plait.runtime.generate.sample import sample as sampled
+from plait.runtime.generate.translate import translate as translated
 from plait.runtime.measured import Derived
 from plait.runtime.module import target_of
 from plait.runtime.prepare import How, Prepared, bare, prepare, reopen
-from plait.runtime.sample import sample as sampled
 from plait.runtime.train import Run
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
@@ -102,7 +107,7 @@ def _trained_weights(folder: Path, module: torch.nn.Module, say, best: bool = Fa
 
 
 def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say, best: bool = False,
-             average: int | None = None) -> dict:
+             average: int | None = None, beam: Beam | None = None) -> dict:
     """The metrics of a run over all of its validation part; settings may change what has no weights (the rounds of hashing, the data).
     The data is read by the run's vocabulary; `say` is told where it is not what the run began with. best, average: which weights."""
     folder = Path(folder)
@@ -112,13 +117,30 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
         say(render(replace(changed, help="these are the figures of the new file")))
     step = _trained_weights(folder, made.module, say, best, average)
     found = measure(made.module, made.dataset.by(made.recipe.microbatch or made.recipe.batch), metrics or made.recipe.metrics or ("loss",),
-                    device=device_of(device), seed=made.recipe.seed)
+                    device=device_of(device), seed=made.recipe.seed, beam=beam)
     return {"step": step, **found}
 
 
 def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say,
-           best: bool = False, average: int | None = None) -> Iterator[str]:
-    """Text from a run, a symbol at a time. best, average: which weights."""
-    module, codec = bare(Path(folder), device=device_of(device), compile=False)
+           best: bool = False, average: int | None = None, settings: tuple[Override, ...] = (), top_p: float | None = None,
+           beam: Beam | None = None) -> Iterator[str]:
+    """Text from a run, a symbol at a time; settings may change what has no weights (rounds of hashing). best, average: which weights."""
+    module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
     _trained_weights(Path(folder), module, say, best, average)
-    return sampled(module, codec, prompt, length, temperature, top_k, seed)
+    return sampled(module, codec, prompt, length, temperature, top_k, seed, top_p, say, beam)
+
+
+def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple[Override, ...], device: str, say,
+              best: bool = False, average: int | None = None) -> Iterator[str]:
+    """A translation for each line of a file, or of standard input, by a run of an encoder and a decoder. best, average: which weights."""
+    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None), str(file), None)
+    module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
+    _trained_weights(Path(folder), module, say, best, average)
+    return translated(module, codec, lines, beam, batch, say)
+
+
+def _typed() -> Iterator[str]:
+    """The lines of standard input, as they come."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try: yield line.decode().rstrip("\r\n")
+        except UnicodeDecodeError: raise error("E0612", f"line {number} of the input is not UTF-8") from None

@@ -20,7 +20,6 @@ from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
 from plait.runtime.module import Module, target_of
 from plait.runtime.recipe import Recipe, recipe, trainable
-from plait.runtime.sources import SOURCES
 
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16}
 
@@ -59,7 +58,6 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     found = recipe(file.spec, model, file.values(model))
     if found is None:
         raise error("E0637", f"no train block is for the model `{model}`", file.models[model].name_span, help=f"train {model} {{ … }}")
-    if not SOURCES[found.data.kind].built: trainable(found)
     dataset = data.open_for(program, found.data, folder, found.seed, codec)
     free = {str(i.classes): size for i, size in zip(program.inputs, dataset.classes) if program.sizes.integer(i.classes) is None}
     if free:
@@ -90,9 +88,10 @@ def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.d
     return replace(made, spec_text=text)
 
 
-def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = True) -> tuple[Module, Codec]:
-    """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data."""
-    spec = parse(record.spec_text(folder), str(folder / record.SPEC))
+def bare(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu",
+         compile: bool = True) -> tuple[Module, Codec]:
+    """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data. settings: overrides."""
+    spec = override.apply(parse(record.spec_text(folder), str(folder / record.SPEC)), settings)
     file = open_file(spec)
     model = _known(file, record.about(folder)[0])
     found = recipe(file.spec, model, file.values(model))

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from plait.dsl.errors import Diagnostic, Note, PlaitError, Span
@@ -12,7 +13,7 @@ from plait.dsl.spec import Dim as DimEntry
 from plait.dsl.suggest import ALIASES, suggest
 from plait.runtime.arguments import Waiting, arguments, read, real, whole, word
 from plait.runtime.formula import Formula, Numeric, Scope, Unbound, faults
-from plait.runtime.sources import ACTIONS, METRICS, METRICS_BUILT, OPTIMIZERS, SOURCES, Entry
+from plait.runtime.sources import ACTIONS, METRICS, OPTIMIZERS, SOURCES, Entry
 
 KEYS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "stop", "precision", "average", "seed")
 NEEDED = ("data", "loss", "batch", "lr", "stop")
@@ -118,28 +119,21 @@ def _placed(s: Setting) -> Span:
 
 
 def trainable(recipe: Recipe) -> None:
-    """Raises PlaitError where the recipe asks for something that this version reads but cannot run, or waits for a free dim."""
+    """Raises PlaitError where the recipe asks for something that cannot be had, or waits for a free dim."""
     out: list[Diagnostic] = []
-
-    def refuse(what: str, span: Span | None, works: str) -> None:
-        out.append(Diagnostic("E0636", f"{what} cannot be trained with yet", span, help=f"today: {works}"))
-
-    data, optimizer = recipe.data, recipe.optimizer
-    if not SOURCES[data.kind].built: refuse(f"data from `{data.kind}`", data.span, _built(SOURCES))
-    if not OPTIMIZERS[optimizer.kind].built: refuse(f"the optimizer `{optimizer.kind}`", optimizer.span, _built(OPTIMIZERS))
-    for action in recipe.actions("evaluate"):
-        for metric in set(action.arguments["metrics"]) - set(METRICS_BUILT):                     # type: ignore[call-overload]
-            refuse(f"the metric `{metric}`", action.span, ", ".join(METRICS_BUILT))
-    for action in recipe.actions("checkpoint"):
-        if action.arguments["best"] not in (None, *METRICS_BUILT):
-            refuse(f"the metric `{action.arguments['best']}`", action.span, ", ".join(METRICS_BUILT))
+    if "bleu" in (*recipe.metrics, recipe.best): out += _untranslated(recipe)
     for missing in recipe.waiting:
         out.append(Diagnostic("E0638", f"`{missing.dim}` has no value", missing.span, help=f"--set {missing.dim}=…"))
     if out: raise PlaitError(*out)
 
 
-def _built(entries: Mapping[str, Entry]) -> str:
-    return ", ".join(name for name, entry in entries.items() if entry.built)
+def _untranslated(recipe: Recipe) -> Iterator[Diagnostic]:
+    """What is missing for BLEU, said before the training, not at its first evaluation."""
+    span = next(a.span for e in recipe.every for a in e.actions if "bleu" in (*a.metrics, a.arguments.get("best")))
+    if recipe.data.kind != "parallel_text":
+        yield Diagnostic("E0614", f"BLEU compares translations with their references, and `{recipe.data.kind}` has none", span)
+    elif find_spec("sacrebleu") is None:
+        yield Diagnostic("E0636", "BLEU is counted by sacrebleu, which is not installed", span, help="pip install 'plait[translation]'")
 
 
 # ---- the keys ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from plait.runtime import codec
 from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
 
-COLUMNS = ("step", "split", "loss", "bits_per_token", "accuracy", "lr", "gradient_norm", "count", "seconds", "tokens")
+COLUMNS = ("step", "split", "loss", "bits_per_token", "accuracy", "bleu", "lr", "gradient_norm", "count", "seconds", "tokens")
 SPEC, ABOUT, VOCABULARY, ROWS, TABLE, SAMPLES = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "metrics.csv", "samples.jsonl"
 MEASURED = "measured.json"
 

@@ -15,9 +15,8 @@ from plait.runtime.formula import Scope
 
 @dataclass(frozen=True)
 class Entry:
-    """The arguments of one source, optimiser or action. `built`: this version can run it, not only read it."""
+    """The arguments of one source, optimiser or action."""
     parameters: Mapping[str, Parameter]
-    built: bool = True
 
 
 def tokenizer(e: Expr, scope: Scope) -> object:
@@ -70,12 +69,12 @@ OPTIMIZERS: dict[str, Entry] = {
 }
 
 METRICS = ("loss", "bits_per_token", "accuracy", "bleu")
-METRICS_BUILT = ("loss", "bits_per_token", "accuracy")
 GROWING = ("accuracy", "bleu")                                       # the more the better
 
 ACTIONS: dict[str, Entry] = {
     "evaluate": Entry({}),                                           # its arguments are metrics, read by `recipe`
     "checkpoint": Entry({"keep": Parameter(whole(1), 2), "best": Parameter(word(*METRICS), None)}),
     "sample": Entry({"prompt": Parameter(text, "", positional=True), "length": Parameter(whole(1), 200),
-                     "temperature": Parameter(NOT_NEGATIVE, 1.0), "top_k": Parameter(whole(1), None)}),
+                     "temperature": Parameter(NOT_NEGATIVE, 1.0), "top_k": Parameter(whole(1), None),
+                     "top_p": Parameter(real(lambda x: 0 < x <= 1, "above 0, at most 1"), None)}),
 }

@@ -20,10 +20,10 @@ from plait.runtime.batch import Stop, parts, sequences
 from plait.runtime.data import Dataset
 from plait.runtime.data.ahead import ahead
 from plait.runtime.evaluate import evaluate, mix
+from plait.runtime.generate.sample import sample
 from plait.runtime.measured import Derived, Meter
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
-from plait.runtime.sample import sample
 from plait.runtime.sources import GROWING
 from plait.runtime.step import NotFinite, diverged, spoiled, update
 from plait.runtime.surroundings import repeatable, stop_signal
@@ -186,5 +186,6 @@ class Training:
 
 def describe(found: dict[str, float | int]) -> str:
     """One line for a person: the metrics, and over how many targets."""
-    metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items() if name != "count")
+    metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items()
+                        if name != "count" and not isinstance(value, str))
     return f"{metrics}  over {found['count']:,} targets"

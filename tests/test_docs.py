@@ -128,6 +128,14 @@ def test_runs_seen_from_outside(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.split()[-1] == "20"
 
 
+def test_python_of_generation(monkeypatch, capsys):
+    """It runs from the root: 20 symbols, and the logits of three texts."""
+    monkeypatch.chdir(ROOT)
+    code, found = next(m[2] for m in BLOCK.finditer(PAGES["docs/generation.md"]) if m[1] == "python"), {}
+    exec(code, found)
+    assert len(capsys.readouterr().out) == 20 + 1 and found["logits"].shape == (3, 1, 65) and found["at"].past == 4
+
+
 def test_every_layer_is_there():
     """docs/language.md has every layer, with its signature and the first line of its documentation."""
     page = PAGES["docs/language.md"]

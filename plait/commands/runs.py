@@ -27,6 +27,8 @@ from plait.dsl.errors import render
 
 Best = Annotated[bool, typer.Option("--best", help="the checkpoint that checkpoint(best = METRIC) keeps")]
 Average = Annotated[int | None, typer.Option("--average", min=1, metavar="K", help="the mean of the weights of the last K checkpoints")]
+Width = Annotated[int, typer.Option("--beam", min=1, help="hypotheses that a translation keeps; 1 takes the likeliest symbol")]
+Penalty = Annotated[float, typer.Option("--length-penalty", min=0.0, help="the α of Wu et al. 2016")]
 
 
 @command
@@ -59,14 +61,17 @@ def _told(run) -> None:
 
 
 @command
-def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--metric", help="loss, bits_per_token, accuracy")] = None,
-             set: Settings = None, best: Best = False, average: Average = None, device: Device = "auto", json: Json = False) -> None:
+def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--metric", help="loss, bits_per_token, accuracy, bleu")] = None,
+             beam: Width = 4, penalty: Penalty = 0.6, set: Settings = None, best: Best = False, average: Average = None,
+             device: Device = "auto", json: Json = False) -> None:
     """Measure a run over all of its validation part."""
     from plait import files
+    from plait.runtime.generate.beam import Beam
     from plait.training import evaluate as measured
     found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, warn,
-                     best, average)
-    typer.echo(js.dumps(found) if json else "  ".join(f"{k} {v:,.4f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in found.items()))
+                     best, average, beam=Beam(beam, penalty))
+    def shown(v) -> str: return f"{v:,.4f}" if isinstance(v, float) else v if isinstance(v, str) else f"{v:,}"
+    typer.echo(js.dumps(found) if json else "  ".join(f"{k} {shown(v)}" for k, v in found.items()))
 
 
 @command
@@ -74,11 +79,32 @@ def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="ho
            length: Annotated[int, typer.Option("--length", min=1, help="symbols to make")] = 200,
            temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest")] = 1.0,
            top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only among the k likeliest")] = None,
-           seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, best: Best = False, average: Average = None,
+           top_p: Annotated[float | None, typer.Option("--top-p", help="only among the likeliest that together are so probable")] = None,
+           beam: Annotated[int | None, typer.Option("--beam", min=1, help="the likeliest text that a search this wide finds")] = None,
+           penalty: Penalty = 0.6, seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, set: Settings = None,
+           best: Best = False, average: Average = None,
            device: Device = "auto") -> None:
     """Print text that a trained model makes."""
+    from plait import files
+    from plait.runtime.generate.beam import Beam
     from plait.training import sample as sampled
-    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, best, average)
+    wide = Beam(beam, penalty) if beam is not None else None
+    settings = files.single(files.overrides(set))
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, best, average, settings, top_p, wide)
     typer.echo(prompt, nl=False)
     for piece in pieces: typer.echo(piece, nl=False)
     typer.echo()
+
+
+@command
+def translate(run: Folder,
+              file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="a sentence a line; else standard input")] = None,
+              beam: Width = 4, penalty: Penalty = 0.6,
+              batch: Annotated[int, typer.Option("--batch", min=1, help="sentences at once")] = 32,
+              set: Settings = None, best: Best = False, average: Average = None, device: Device = "auto") -> None:
+    """Print a translation for each line of a file, by a model with an encoder and a decoder."""
+    from plait import files
+    from plait.runtime.generate.beam import Beam
+    from plait.training import translate as translated
+    settings = files.single(files.overrides(set))
+    for line in translated(run, file, Beam(beam, penalty), batch, settings, device, warn, best, average): typer.echo(line)

@@ -13,10 +13,10 @@ from plait.dsl.parser import parse
 from plait.runtime import data, optim
 from plait.runtime.audit import measure
 from plait.runtime.evaluate import evaluate
+from plait.runtime.generate.sample import sample
 from plait.runtime.module import Module
 from plait.runtime.prepare import prepare, reopen
 from plait.runtime.recipe import Described, recipe
-from plait.runtime.sample import sample
 from plait.runtime.train import resume, train
 
 from .layers import of_layer

@@ -3,7 +3,7 @@ import torch
 
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
-from plait.runtime.sample import sample
+from plait.runtime.generate.sample import sample
 
 from .conftest import Small, made, source
 

@@ -1,0 +1,1 @@
+"""New symbols from a trained model: sampling, beam search, and what a translation is worth."""
