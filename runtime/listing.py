@@ -152,16 +152,16 @@ def _planned(folder: Path, model: str) -> int | None:
 
 
 def _last_step(r: Recipe, folder: Path, file: File, model: str) -> int | None:
-    if r.stop.unit == "steps": return int(r.stop.amount)
+    if r.stop.unit == "steps": return int(r.stop.amount)                                   # type: ignore[arg-type]
     try: targets = _object(folder / VOCABULARY).get("training_targets")
     except ValueError: return None
     if r.stop.unit != "epochs" or not isinstance(targets, int) or not targets: return None
     program = expand(file, model)
     length = program.sizes.integer(program.inputs[0].value.axes[1].size)
     if length is None: return None
-    amount = int(r.batch.amount)
+    amount = int(r.batch.amount)                                                           # type: ignore[arg-type]
     sequences = amount if r.batch.unit == "sequences" else max(1, amount // length)
-    return math.ceil(r.stop.amount * targets / (sequences * length))
+    return math.ceil(float(r.stop.amount) * targets / (sequences * length))                # type: ignore[arg-type]
 
 
 # ---- as a program and as a person read it --------------------------------------------------------------------------------------

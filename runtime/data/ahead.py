@@ -1,7 +1,7 @@
 """The batch of the next step, made while one runs."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from plait.runtime.data.dataset import Dataset
 
 
-def ahead(dataset: Dataset, first: int, last: int, size: int | None = None) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+def ahead(dataset: Dataset, first: int, last: int, size: int | None = None) -> Generator[tuple[int, tuple[Tensor, ...]], None, None]:
     """(step, inputs) of the steps `first` to `last`, in order, exactly as `dataset.batch` gives them: while a step runs, a thread makes
     the next one's. What goes wrong there is raised here, at its step. However the loop ends, by its end, `break`, an exception or Ctrl-C,
     the thread ends with it, after the batch it is at."""

@@ -81,7 +81,7 @@ def rounded(length: int) -> int:
 def in_epochs(seed: int, step: int, size: int, count: int) -> np.ndarray:
     """Which of `count` examples stand in batch `step` of `size`: every epoch is a shuffle of all, one epoch follows another."""
     first = (step - 1) * size
-    found = []
+    found: list[int] = []
     while len(found) < size:
         epoch, at = divmod(first + len(found), count)
         order = np.random.default_rng((seed, epoch)).permutation(count)

@@ -187,7 +187,7 @@ def _arrays(name: str, folder: Path, span: Span | None) -> Found:
         labels = [found.get("train_labels"), named(found, "valid_labels", "validation_labels", "test_labels")]
         flat, shape = zip(*(_flat(a, name, span) for a in (found["train"], held_out)))
         if shape[0] != shape[1]: raise error("E0612", f"the images of `{name}` are not of one size: {shape[0]} and {shape[1]}", span)
-        both = np.concatenate(labels) if all(a is not None for a in labels) else None      # type: ignore[arg-type]
+        both = np.concatenate([a for a in labels if a is not None]) if all(a is not None for a in labels) else None
         return _whole(np.concatenate(flat), both, shape[0], name, span, held_out=len(flat[0]))
     images = named(found, "", "images", "data", "x", "X", "train")
     if images is None and len(found) == 1: images = next(iter(found.values()))

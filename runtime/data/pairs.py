@@ -173,7 +173,10 @@ def opened(d: Described, need: Need) -> Dataset:
     codec = need.codec if isinstance(need.codec, Pair) else _codec(d, need, both)
     train, _ = _encoded(both, codec)
     shares: tuple = d.arguments["split"]                                                   # type: ignore[assignment]
-    if names := d.arguments["validation"]: held_out, written = _encoded(_both(*names, need.folder, d.span), codec)   # type: ignore[misc]
+    names: tuple[str, str] | None = d.arguments["validation"]                              # type: ignore[assignment]
+    if names:
+        first, second = names
+        held_out, written = _encoded(_both(first, second, need.folder, d.span), codec)
     else:
         chosen, rest = parts(len(train), shares)
         kept = set(rest.tolist())

@@ -190,10 +190,11 @@ def _parts(found: dict[str, object], name: str, span: Span | None) -> dict[str, 
 def _from_npz(name: str, folder: Path, span: Span | None) -> dict[str, list[Piece]]:
     """An array of pieces, each [steps] or [steps, voices]; or numbers [pieces, steps(, voices)], [steps]. NaN is a rest."""
     found = _parts(dict(arrays(name, folder, span, objects=True)), name, span)
-    for a in found.values():
+    made: dict[str, list[Piece]] = {}
+    for part, a in found.items():
         if not isinstance(a, np.ndarray) or not a.ndim: raise error("E0612", f"`{name}` holds no list of pieces", span)
-    return {part: [_piece(p, i, name, span) for i, p in enumerate([a] if a.ndim == 1 and a.dtype != object else a)]
-            for part, a in found.items()}                                                  # type: ignore[attr-defined]
+        made[part] = [_piece(p, i, name, span) for i, p in enumerate([a] if a.ndim == 1 and a.dtype != object else a)]
+    return made
 
 
 def _from_json(name: str, folder: Path, span: Span | None) -> dict[str, list[Piece]]:

@@ -103,7 +103,8 @@ SAMPLE = 23                                                # a size that is trie
 
 def _affordable(made: Evaluation, module: Module) -> None:
     """Refuses loops that are too long to be unrolled."""
-    for op in [m.op for m in made.lowered[0].modules() if isinstance(getattr(m, "op", None), Loop)]:
+    loops: list[Loop] = [m.op for m in made.lowered[0].modules() if isinstance(getattr(m, "op", None), Loop)]    # type: ignore[misc]
+    for op in loops:
         trips = module.program.sizes.integer(op.axis.size)
         if trips is not None and trips > TRIPS:
             raise error("E0660", f"a loop of {trips:,} trips is unrolled when it is exported, and {TRIPS:,} are the most",
@@ -130,7 +131,7 @@ def _example(v: Value, module: Module, sizes: dict[sp.Symbol, int], seed: int) -
         return torch.arange(shape[1]) < torch.randint(1, shape[1] + 1, (shape[0], 1), generator=g)
     if v.kind != "index": return torch.randn(shape, generator=g)
     given = next(i for i in module.program.inputs if i.value.name == v.name)
-    return torch.randint(0, module.program.sizes.integer(given.classes) or 2, shape, generator=g)       # type: ignore[arg-type]
+    return torch.randint(0, module.program.sizes.integer(given.classes) or 2, shape, generator=g)
 
 
 def _shapes(v: Value, free: dict[sp.Symbol, int]) -> dict[int, object]:
@@ -237,7 +238,7 @@ def onnx(module: Module) -> bytes:
     program = exported(module, unrolled_cells, portable=True)
     names = _named(module, program)
     with _quiet():
-        try: made = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+        try: made = torch.onnx.export(program, dynamo=True, verbose=False, **names)   # type: ignore[arg-type]
         except Exception as why: raise _no_form(module, why) from None            # the exporter raises a dozen kinds
     assert made is not None
     return made.model_proto.SerializeToString()

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from plait.dsl.errors import PlaitError, error
+from plait.dsl.errors import Diagnostic, PlaitError, error
 from plait.dsl.lexer import KEYWORDS
 from plait.dsl.printer import format as laid_out
 from plait.runtime.codec import Numbers
@@ -128,7 +128,8 @@ class Model:
 
     def _check(self) -> None:
         """Refuses each option that has no form, all of them together."""
-        c, wrong = self.c, []
+        c = self.c
+        wrong: list[Diagnostic] = []
         def refuse(option: str, why: str) -> None: wrong.extend(_refuse(option, why).diagnostics)
         whole = [k for k, v in DEFAULTS.items() if isinstance(v, int) and not isinstance(v, bool) and k not in ("layer_norm_eps",)]
         for k in whole:
