@@ -60,13 +60,13 @@ def program(kind: str, n: int = 256, L: int = 3):
     return expand(files.opened(Path("m.plait"), text=SPEC.format(V=V, body=body, n=n, L=L)), "m", loss=True)
 
 
-def measured(p) -> int:
+def measured(p, loss: bool = True) -> int:
     """Bytes of an eager step, with the parameters and what Adam remembers of them."""
     torch.manual_seed(0)
-    module, given = Module(p, compile=False).train(), measure.inputs(p, True)
-    for _ in range(2): measure.step(module, given, True)
-    for q in module.parameters(): q.grad = None
-    return measure.peak(lambda: measure.step(module, given, True)) + 3 * sum(q.nbytes for q in module.parameters())
+    module, given = Module(p, compile=False).train(), measure.inputs(p, loss)
+    for _ in range(2): measure.step(module, given, loss)
+    for q in (*module.parameters(), *given): q.grad = None
+    return measure.peak(lambda: measure.step(module, given, loss)) + 3 * sum(q.nbytes for q in module.parameters())
 
 
 @pytest.mark.parametrize("kind", BODIES)
@@ -94,6 +94,18 @@ def test_a_peak_that_a_kernel_decides(kind, n, L):
     """At sizes at which what kernels and recurrences take for themselves is a large part, and at which chunks and blocks do not fit in."""
     p = program(kind, n, L)
     assert abs(measured(p) / peak(Step(lambda: p), measure.BATCH) - 1) <= 0.1
+
+
+@pytest.mark.parametrize("f, gain", [(128, False), (512, True)])
+def test_chunks_lower_the_peak_of_a_wide_feed_forward(f, gain):
+    """docs/papers.md: they do where the hidden layer decides, not attention. f = (8·64 + 4) / 3 = 172 is where both are as large, but for
+    the gradients of the parameters."""
+    sizes = files.single(files.overrides({"l": "512", "d": "64", "h": "4", "L": "4", "c": "32", "p": "8", "f": str(f)}))
+    file = files.opened(Path(__file__).parents[2] / "specs" / "reformer_table3.plait", sizes)
+    whole, cut = (expand(file, f"{m}reversible_transformer") for m in ("", "chunked_"))
+    found = [(measured(p, loss=False), peak(Step(lambda p=p: p), measure.BATCH)) for p in (whole, cut)]
+    assert all(abs(taken / derived - 1) <= 0.1 for taken, derived in found)
+    assert (found[1][0] < 0.8 * found[0][0]) if gain else found[1] == found[0]
 
 
 def test_pieces_of_the_loss_come_first_because_they_cost_nothing():
