@@ -1,0 +1,149 @@
+"""A training on several processes ("ranks"): which rows each reads, how gradients and sums meet, and how it ends when one dies.
+
+torch.distributed does the work: DistributedDataParallel, or FSDP2's `fully_shard` by the copies of repeated bodies. A launcher such as
+`torchrun` sets the environment by which the processes find each other; without it a training is alone, and all of this does nothing."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+
+from plait.compiler.graph import live
+from plait.compiler.lowering import tensors
+from plait.runtime.module import Module
+
+SHARDS = ("ddp", "fsdp")
+TIMEOUT = 600.0                                                # seconds that a process waits for the others
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a training, as one of them sees them. shard: `ddp`, every rank has all parameters; `fsdp`, each has a part of every
+    parameter and gathers those of a copy of a repeated body while it runs. offload: its part lies in the memory of the host."""
+    rank: int = 0
+    count: int = 1
+    shard: str = "ddp"
+    offload: bool = False
+
+    @property
+    def lead(self) -> bool:
+        """Does this one write and print?"""
+        return self.rank == 0
+
+    @property
+    def together(self) -> bool: return self.count > 1
+
+    @property
+    def parts(self) -> bool:
+        """Does a rank hold a part of each parameter only?"""
+        return self.together and self.shard == "fsdp"
+
+    # -- data ----------------------------------------------------------------------------------------------------------------
+    def rows(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """This rank's rows of a batch: equally many for each, in order. A batch that does not divide is filled up with rows without a
+        target (the last one, each symbol as its complement)."""
+        if not self.together: return inputs
+        size = -(-len(inputs[0]) // self.count)
+        missing = size * self.count - len(inputs[0])
+        return tuple(_filled(x, missing)[self.rank * size:(self.rank + 1) * size] for x in inputs)
+
+    # -- numbers -------------------------------------------------------------------------------------------------------------
+    def total(self, *numbers: Tensor | float) -> tuple[float, ...]:
+        """The sums over all ranks, exact for counts below 2⁵³."""
+        here = torch.stack([torch.as_tensor(x, dtype=torch.float64).detach().cpu() for x in numbers])
+        if self.together: _reduced(here)
+        return tuple(here.tolist())
+
+    def all_of(self, made: object) -> list:
+        """What each rank has made, by rank."""
+        if not self.together: return [made]
+        found: list = [None] * self.count
+        dist.all_gather_object(found, made)
+        return found
+
+    def wait(self) -> None:
+        if self.together: dist.barrier()
+
+    # -- the model -----------------------------------------------------------------------------------------------------------
+    def spread(self, module: nn.Module, device: torch.device) -> Spread:
+        """The module on its device and over the ranks. Its parameters are parts afterwards, where ranks hold parts."""
+        tensors.SHARE = self.rank, self.count
+        if self.parts: self._sharded(module, device)
+        else: module.to(device)
+        if not self.together or self.parts: return Spread(module, module.losses, self)                    # type: ignore[arg-type]
+        devices = [device] if device.type == "cuda" else None
+        unread = bool(_unread(module))
+        return Spread(module, nn.parallel.DistributedDataParallel(Losses(module), devices, gradient_as_bucket_view=True,
+                                                                  find_unused_parameters=unread), self)
+
+    def _sharded(self, module: nn.Module, device: torch.device) -> None:
+        assert isinstance(module, Module)
+        mesh = init_device_mesh(device.type, (self.count,))
+        policy = CPUOffloadPolicy() if self.offload else OffloadPolicy()
+        module.sharded, module._home = True, device
+        for unit in module.units(): fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=policy)
+        fully_shard(module, mesh=mesh, offload_policy=policy)
+        for method in ("losses", "score"): register_fsdp_forward_method(module, method)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A module over the ranks. losses: as the module's own, of this rank's rows; its backward brings the gradients together."""
+    module: nn.Module
+    losses: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    ranks: Ranks
+
+    @contextmanager
+    def part(self, last: bool) -> Iterator[None]:
+        """One of several backwards of a step: the ranks' gradients meet in the last (where ranks hold parts, in each)."""
+        with nullcontext() if last or not isinstance(self.losses, nn.parallel.DistributedDataParallel) else self.losses.no_sync(): yield
+
+
+class Losses(nn.Module):
+    """DistributedDataParallel watches `forward` alone."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor): return self.model.losses(*inputs)                                 # type: ignore[operator]
+
+
+def _filled(x: Tensor, missing: int) -> Tensor:
+    if not missing: return x
+    row = x[-1:]
+    return torch.cat([x, torch.where(row < 0, row, ~row).expand(missing, *row.shape[1:])])
+
+
+def _reduced(x: Tensor) -> None:
+    if dist.get_backend() == "nccl":
+        there = x.cuda()
+        dist.all_reduce(there)
+        x.copy_(there)
+    else: dist.all_reduce(x)
+
+
+def _unread(module: nn.Module) -> list[str]:
+    """Parameters that the loss does not read: no gradient comes for them, and none must be waited for."""
+    graph = getattr(getattr(module, "program", None), "loss", None)
+    if graph is None: return []
+    outs = graph.outs[:1]
+    read = {v for n in live(graph.nodes, outs) for v in n.ins}
+    return [v.name for v in graph.ins if v.kind == "param" and v not in read]
+
+
+def local(x: Tensor) -> Tensor:
+    """The part of a tensor that lies here."""
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
+def whole(x: Tensor) -> Tensor:
+    """All of a tensor whose parts lie on the ranks. All ranks must ask."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
