@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from plait.compiler.graph import live
 from plait.compiler.lowering import tensors
@@ -88,8 +88,13 @@ class Ranks:
         mesh = init_device_mesh(device.type, (self.count,))
         policy = CPUOffloadPolicy() if self.offload else OffloadPolicy()
         module.sharded, module._home = True, device
-        for unit in module.units(): fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=policy)
-        fully_shard(module, mesh=mesh, offload_policy=policy)
+
+        def cut(p: nn.Parameter) -> Shard:
+            """Along the first axis that divides: query weights have their heads in front, which may be fewer than ranks."""
+            return Shard(next((k for k, size in enumerate(p.shape) if size % self.count == 0), 0))
+        for unit in module.units():
+            fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=policy, shard_placement_fn=cut)
+        fully_shard(module, mesh=mesh, offload_policy=policy, shard_placement_fn=cut)
         for method in ("losses", "score"): register_fsdp_forward_method(module, method)
 
 
