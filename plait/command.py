@@ -29,7 +29,7 @@ Kernels = Annotated[list[str] | None, typer.Option("--kernel", metavar="REGION=K
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="fit a training step into this memory: 4GiB")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
-Shard = Annotated[str | None, typer.Option("--shard", metavar="HOW", help="on several ranks: ddp (the default), or fsdp, where each holds a "
+Shard = Annotated[str | None, typer.Option("--shard", metavar="HOW", help="on several ranks: ddp (the default), or fsdp: each rank has a "
                                                                              "part of every parameter")]
 
 
