@@ -4,9 +4,12 @@ torch.distributed does the work: DistributedDataParallel, or FSDP2's `fully_shar
 `torchrun` sets the environment by which the processes find each other; without it a training is alone, and all of this does nothing."""
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -17,6 +20,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from plait.compiler.graph import live
 from plait.compiler.lowering import tensors
+from plait.dsl.errors import PlaitError, error
 from plait.runtime.module import Module
 
 SHARDS = ("ddp", "fsdp")
@@ -54,12 +58,18 @@ class Ranks:
         missing = size * self.count - len(inputs[0])
         return tuple(_filled(x, missing)[self.rank * size:(self.rank + 1) * size] for x in inputs)
 
+    def as_json(self) -> dict: return {"count": self.count, "shard": self.shard, "offload": self.offload}
+
     # -- numbers -------------------------------------------------------------------------------------------------------------
     def total(self, *numbers: Tensor | float) -> tuple[float, ...]:
         """The sums over all ranks, exact for counts below 2⁵³."""
-        here = torch.stack([torch.as_tensor(x, dtype=torch.float64).detach().cpu() for x in numbers])
-        if self.together: _reduced(here)
+        here = torch.stack([torch.as_tensor(x).detach().to("cpu", torch.float64) for x in numbers])
+        if self.together: dist.all_reduce(here)
         return tuple(here.tolist())
+
+    def any(self, here: bool) -> bool:
+        """Does it hold on some rank?"""
+        return self.total(float(here))[0] > 0 if self.together else here
 
     def all_of(self, made: object) -> list:
         """What each rank has made, by rank."""
@@ -70,6 +80,13 @@ class Ranks:
 
     def wait(self) -> None:
         if self.together: dist.barrier()
+
+    def led(self, made: object) -> object:
+        """What the first rank has made, on all."""
+        if not self.together: return made
+        found = [made]
+        dist.broadcast_object_list(found)
+        return found[0]
 
     # -- the model -----------------------------------------------------------------------------------------------------------
     def spread(self, module: nn.Module, device: torch.device) -> Spread:
@@ -96,6 +113,9 @@ class Ranks:
             fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=policy, shard_placement_fn=cut)
         fully_shard(module, mesh=mesh, offload_policy=policy, shard_placement_fn=cut)
         for method in ("losses", "score"): register_fsdp_forward_method(module, method)
+
+
+ALONE = Ranks()
 
 
 @dataclass(frozen=True)
@@ -127,14 +147,6 @@ def _filled(x: Tensor, missing: int) -> Tensor:
     return torch.cat([x, torch.where(row < 0, row, ~row).expand(missing, *row.shape[1:])])
 
 
-def _reduced(x: Tensor) -> None:
-    if dist.get_backend() == "nccl":
-        there = x.cuda()
-        dist.all_reduce(there)
-        x.copy_(there)
-    else: dist.all_reduce(x)
-
-
 def _unread(module: nn.Module) -> list[str]:
     """Parameters that the loss does not read: no gradient comes for them, and none must be waited for."""
     graph = getattr(getattr(module, "program", None), "loss", None)
@@ -152,3 +164,50 @@ def local(x: Tensor) -> Tensor:
 def whole(x: Tensor) -> Tensor:
     """All of a tensor whose parts lie on the ranks. All ranks must ask."""
     return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+# ---- coming together, and ending ----------------------------------------------------------------------------------------
+JOINED: list[int] = []                                         # this process's rank, once it has met others
+
+
+def join(device: torch.device, shard: str = "ddp", offload: bool = False, timeout: float = TIMEOUT) -> tuple[Ranks, torch.device]:
+    """Meets the other processes of this training, where the environment says that there are some (RANK and WORLD_SIZE, as `torchrun` sets
+    them); gives the ranks and this one's device. Raises PlaitError where they do not come together."""
+    if shard not in SHARDS: raise error("E0505", f"ranks share by {' or '.join(SHARDS)}, not by `{shard}`", help="--shard fsdp")
+    if offload and shard != "fsdp":
+        raise error("E0505", "parameters are kept on the host in parts only", help="--shard fsdp --offload")
+    if offload and device.type != "cuda":
+        raise error("E0615", "parameters kept on the host are for a GPU, and this training runs on the CPU", help="without --offload")
+    told = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")}
+    if not told["WORLD_SIZE"] or told["WORLD_SIZE"] == "1": return Ranks(0, 1, shard, offload), device
+    if not all(t.isdecimal() for t in told.values()) or int(told["RANK"]) >= int(told["WORLD_SIZE"]):
+        raise error("E0626", f"the environment says RANK={told['RANK']} and WORLD_SIZE={told['WORLD_SIZE']}", help=HOW)
+    ranks = Ranks(int(told["RANK"]), int(told["WORLD_SIZE"]), shard, offload)
+    backend = "gloo"
+    if device.type == "cuda":
+        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))), "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(device)
+    try: dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.count, timeout=timedelta(seconds=timeout))
+    except (RuntimeError, ValueError, OSError) as why:
+        raise error("E0626", f"the {ranks.count:,} processes of this training do not come together: {_first_line(why)}", help=HOW) from None
+    JOINED.append(ranks.rank)
+    return ranks, device
+
+
+HOW = "torchrun --nproc-per-node 2 -m plait train SPEC"
+LOST = re.compile("gloo|nccl|connection|processgroup|broken pipe|timed out|store", re.IGNORECASE)
+
+
+@contextmanager
+def together(ranks: Ranks) -> Iterator[None]:
+    """Around a training: another process that dies ends this one, too, with a sentence."""
+    try: yield
+    except (RuntimeError, OSError) as why:
+        gone = isinstance(why, dist.DistError) or LOST.search(str(why)) is not None
+        if isinstance(why, PlaitError) or not ranks.together or not gone: raise
+        raise error("E0626", f"rank {ranks.rank} has lost the other processes of this training: one of them has ended, or does not answer",
+                    numbers=_first_line(why), help="the first one to end says why; plait resume goes on from the last checkpoint") from None
+
+
+def _first_line(why: BaseException) -> str:
+    return (str(why).strip().splitlines() or [type(why).__name__])[0][:200]
