@@ -36,9 +36,10 @@ def read_ahead(call: ast.Call) -> set[str]:
 
 
 def expand(b: Builder, call: ast.Call, kind: str, streams: dict[str, Stream], targets, names: Names) -> tuple[Value, ...]:
-    """`cross_entropy(logits, target, smoothing = 0, pieces = 1)`. kind loss: (mean, total, count); score: (total, count, correct).
-    The mean is over the targets that count; none at all gives 0."""
+    """`cross_entropy(logits, target, smoothing = 0, pieces = 1)`. kind loss: (mean, total, count); score: (total, count, correct), where
+    the total is plain: smoothing is a way to train. The mean is over the targets that count; none at all gives 0."""
     logits, (target, counts), smoothing, pieces = _arguments(call, streams, targets, names)
+    if kind == "score": smoothing = sp.Integer(0)
     value = streams[logits].value
     if {a.name for a in target.axes} != {a.name for a in value.axes} - {"d"}:
         raise error("E0309", "the loss needs one target for every row of logits", call.span,

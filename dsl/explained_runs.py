@@ -134,7 +134,7 @@ RUNS: dict[str, Entry] = {
         trained(clip="0"), trained(clip="1")),
     "E0634": (
         "An amount says what it counts, so that 32 sequences and 32 tokens are not confused. Batches are counted in sequences or tokens, "
-        "`stop` in steps or epochs, `every` in steps; other numbers have no unit.",
+        "`stop` in steps, epochs, tokens or minutes, `every` in steps; other numbers have no unit.",
         trained(batch="8"), trained(batch="8 sequences")),
     "E0635": (
         "The learning rate is a number, or a formula in `step` (1 at the first update), and is never negative. The dims and lets that "
@@ -143,7 +143,7 @@ RUNS: dict[str, Entry] = {
     "E0636": (
         "The language has a word for this, and this version of plait cannot run it. It is checked with the rest of the spec; the help "
         "says what works today.",
-        f"{DEMO} --set train.precision=bf16\n", f"{DEMO} --set train.precision=fp32\n"),
+        "plait evaluate runs/demo --metric bleu\n", "plait evaluate runs/demo --metric accuracy\n"),
     "E0637": (
         "One train block is followed for a model: the one that names it, else the one that names none. A command on a file of several "
         "models needs `--model`; a model to be trained needs a block.",

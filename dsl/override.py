@@ -10,7 +10,7 @@ from plait.dsl.numerals import plain
 from plait.dsl.spec import Dim, Dims, Let, Model, Number, Override, Setting, Spec, Train
 from plait.dsl.suggest import suggest
 
-SETTINGS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "stop", "precision", "seed")
+SETTINGS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "stop", "precision", "average", "seed")
 
 
 def apply(spec: Spec, overrides: tuple[Override, ...]) -> Spec:

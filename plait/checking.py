@@ -28,12 +28,13 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def batch_of(file: File, model: str) -> int:
-    """Sequences that a step takes at once, as the train block says, or as many as its tokens fill; 1 where it does not say."""
+def batch_of(file: File, model: str, whole: bool = False) -> int:
+    """Sequences that a step takes at once, as the train block says, or as many as its tokens fill; 1 where it does not say.
+    whole: of the batch, not of the part of it that a microbatch is."""
     from plait.runtime.recipe import recipe
     found = recipe(file.spec, model, file.values(model))
     if not found or not isinstance(found.batch.amount, int): return 1
-    at_once = found.microbatch or found.batch
+    at_once = found.batch if whole else found.microbatch or found.batch
     if not isinstance(at_once.amount, int): return 1
     if at_once.unit == "sequences": return at_once.amount
     program = expand(file, model)

@@ -1,4 +1,4 @@
-"""Curves of derived costs as PNG or SVG. Drawing is matplotlib's work; it comes with `pip install plait[plot]`."""
+"""Curves of derived costs, and of learning rates, as PNG or SVG. Drawing is matplotlib's work; it comes with `pip install plait[plot]`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Any
 
 from plait.compiler.curves import Crossing, Curve
 from plait.dsl.errors import error
+from plait.schedule import Schedule
 
 UNITS = {"work": "multiply-adds", "sequential": "operations that wait for each other", "path": "steps between the farthest positions",
          "params": "parameters", "saved": "bytes", "peak": "bytes"}
@@ -33,7 +34,7 @@ def checked(out: Path) -> Path:
 
 
 def draw(found: Sequence[Curve], crossings: Sequence[Crossing], unknown: str, out: Path, title: str) -> None:
-    """One panel a quantity, both axes logarithmic, crossings marked. Written beside, then renamed."""
+    """One panel a quantity, both axes logarithmic, crossings marked."""
     plt = pyplot()
     quantities = list(dict.fromkeys(c.quantity for c in found))
     figure, panels = plt.subplots(1, len(quantities), figsize=(6.0 * len(quantities), 4.5), squeeze=False)
@@ -49,12 +50,30 @@ def draw(found: Sequence[Curve], crossings: Sequence[Crossing], unknown: str, ou
                       ylabel=UNITS.get(quantity, quantity), title=quantity)
             panel.grid(alpha=0.3)
             panel.legend(fontsize=8)
-        figure.suptitle(title)
-        figure.tight_layout()
-        beside = out.with_name(f".{out.stem}.new{out.suffix}")
-        figure.savefig(beside, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
-        beside.replace(out)
+        _written(figure, out, title)
     finally: plt.close(figure)
+
+
+def draw_schedules(found: Sequence[Schedule], out: Path, title: str) -> None:
+    """The learning rate of every model over the steps."""
+    plt = pyplot()
+    figure, panel = plt.subplots(figsize=(6.0, 4.5))
+    try:
+        for s in found: panel.plot(s.steps, s.rates, label=s.model)
+        panel.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=8)
+        _written(figure, out, title)
+    finally: plt.close(figure)
+
+
+def _written(figure: Any, out: Path, title: str) -> None:
+    """Beside, then renamed."""
+    figure.suptitle(title)
+    figure.tight_layout()
+    beside = out.with_name(f".{out.stem}.new{out.suffix}")
+    figure.savefig(beside, dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+    beside.replace(out)
 
 
 def _positive(found: Sequence[Curve], quantity: str) -> bool:

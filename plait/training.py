@@ -5,26 +5,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import sympy as sp
 import torch
 
 from plait import files
 from plait.api import chosen
 from plait.compiler.expand import File, expand
-from plait.compiler.fit import size
+from plait.compiler.fit import peak, size
 from plait.compiler.step import Step
 from plait.compiler.table import rows
-from plait.dsl.errors import render
+from plait.dsl.errors import PlaitError, error, render
 from plait.dsl.pins import pinned
 from plait.dsl.spec import Override
 from plait.planning import unknown
 from plait.render import Table, shown_dims
 from plait.runtime import checkpoint, record
+from plait.runtime.batch import Stop, part, sequences
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.measured import Derived
 from plait.runtime.module import target_of
-from plait.runtime.prepare import How, bare, prepare, reopen
+from plait.runtime.prepare import How, Prepared, bare, prepare, reopen
 from plait.runtime.sample import sample as sampled
-from plait.runtime.train import Run, last_step, sequences
+from plait.runtime.train import Run
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
 
@@ -43,14 +46,24 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
-        console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {last_step(made.recipe, made.dataset):,} steps"
+        console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {Stop(made.recipe, made.dataset)}"
                       + ("; the first step compiles" if compile else ""))
         if memory is not None:
             console.print(f"to fit {size(memory)}: {made.how.choice}")
             for line in unknown(Step(lambda: made.module.program, target_of(where.type), made.how.kernels)): console.print(line)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
-               plan=made.how.as_json(), console=console)
+               plan=made.how.as_json(), console=console, derived=lambda: derived(made, where.type))
+
+
+def derived(made: Prepared, device: str) -> Derived:
+    """What a training step of a run should take, by the graph that runs."""
+    program, length = made.module.program, made.dataset.length
+    step = Step(lambda: program, target_of(device), made.how.kernels)
+    work = program.sizes.bind(b=sequences(made.recipe, length)).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
+    try: most = peak(step, part(made.recipe, length))
+    except PlaitError: most = None
+    return Derived(work or 0, most)
 
 
 def _trained(file: File) -> str:
@@ -63,31 +76,48 @@ def resume(folder, steps: int | None, device: str, compile: bool, console) -> Ru
     """Go on with a run, bit for bit where it runs on the CPU."""
     where = device_of(device)
     made = reopen(Path(folder), device=where, compile=compile)
-    return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where, console=console)
+    return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where, console=console,
+                 derived=lambda: derived(made, where.type))
 
 
-def _trained_weights(folder: Path, module: torch.nn.Module, say) -> int:
-    """The module takes the last weights of a run; gives their step."""
-    state = checkpoint.latest(folder, record.spec_text(folder), say)
-    checkpoint.load(folder, state.step, module)
+def _trained_weights(folder: Path, module: torch.nn.Module, say, best: bool = False, average: int | None = None) -> int:
+    """The module takes the last weights of a run, the best, or the mean of those of the last `average` checkpoints; of a run that keeps
+    a moving average that one, for the last and the best. Gives the step; `say` is told of whatever is not plainly the last weights."""
+    text = record.spec_text(folder)
+    if best and average is not None:
+        raise error("E0505", "the best checkpoint is one, and a mean is of several", help="--best, or --average 5")
+    if average is not None:
+        found = checkpoint.averaged(folder, module, average, text)
+        say(f"the mean of the weights of steps {', '.join(f'{s:,}' for s in found)}")
+        return found[-1]
+    state = checkpoint.latest(folder, text, say)
+    if best:
+        if state.best is None:
+            raise error("E0621", f"`{folder}` keeps no best checkpoint", help="every N steps { checkpoint(best = loss) } keeps one")
+        say(f"the best checkpoint, of step {state.best.step:,}: {state.best.value:.4f}")
+        state = checkpoint.check(folder, state.best.step, text)
+    if checkpoint.take(folder, state.step, module): say("the moving average of the weights")
     return state.step
 
 
-def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say) -> dict:
+def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say, best: bool = False,
+             average: int | None = None) -> dict:
     """The metrics of a run over all of its validation part; settings may change what has no weights (the rounds of hashing, the data).
-    The data is read by the run's vocabulary; `say` is told where it is not what the run began with."""
+    The data is read by the run's vocabulary; `say` is told where it is not what the run began with. best, average: which weights."""
     folder = Path(folder)
     made = reopen(folder, settings=settings, device=device_of(device), compile=compile)
     changed = record.other_data(folder, made.dataset, "W0614")
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
-    step = _trained_weights(folder, made.module, say)
-    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), device=device_of(device), seed=made.recipe.seed)
+    step = _trained_weights(folder, made.module, say, best, average)
+    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), batch=part(made.recipe, made.dataset.length),
+                    device=device_of(device), seed=made.recipe.seed)
     return {"step": step, **found}
 
 
-def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say) -> Iterator[str]:
-    """Text from a run, a symbol at a time."""
+def sample(folder, prompt: str, length: int, temperature: float, top_k: int | None, seed: int, device: str, say,
+           best: bool = False, average: int | None = None) -> Iterator[str]:
+    """Text from a run, a symbol at a time. best, average: which weights."""
     module, codec = bare(Path(folder), device=device_of(device), compile=False)
-    _trained_weights(Path(folder), module, say)
+    _trained_weights(Path(folder), module, say, best, average)
     return sampled(module, codec, prompt, length, temperature, top_k, seed)

@@ -1,23 +1,29 @@
 """Where a number first stopped being finite."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, fx, nn
 
 from plait.dsl.errors import Span
 
 
-def first_not_finite(module: nn.Module, inputs: tuple[Tensor, ...], what: str) -> tuple[str, Span | None]:
+def first_not_finite(module: nn.Module, parts: Sequence[tuple[Tensor, ...]], what: str, seed: Callable[[int], None]
+                     ) -> tuple[str, Span | None]:
     """A clause that names the first parameter, layer or gradient that holds NaN or infinity, and the layer's place in the spec.
-    `what`: loss or gradient. The caller has seeded torch as for the step that failed."""
+    parts: of the batch of the step that failed; `seed` sets torch's random numbers as for a part of it. `what`: loss or gradient."""
     for name, p in module.named_parameters():
         if not torch.isfinite(p).all(): return f"the parameter `{name}` no longer is", None
     if what == "gradient":
         # backward reaches the last layers first: of the gradients that are not finite, the last declared is the earliest made
         bad = [name for name, p in module.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
         return (f"the gradient of `{bad[-1]}` is the first that is not" if bad else "its norm overflows"), None
-    name, span = _first_node(module, inputs) if hasattr(module, "_lowered") else (_first_output(module, inputs), None)
-    return (f"`{name}` is the first layer whose output is not" if name else "all parameters and layers are, only the loss is not"), span
+    for k, inputs in enumerate(parts):
+        seed(k)
+        name, span = _first_node(module, inputs) if hasattr(module, "_lowered") else (_first_output(module, inputs), None)
+        if name: return f"`{name}` is the first layer whose output is not", span
+    return "all parameters and layers are, only the loss is not", None
 
 
 def _spoiled(out: object) -> bool:

@@ -1,4 +1,5 @@
-"""Checkpoints: the weights, what the optimiser remembers, and where the run stands, as three files with checksums.
+"""Checkpoints: the weights, what the optimiser remembers, and where the run stands, as three files with checksums; a fourth has
+the moving average of the weights, where there is one.
 
 A checkpoint is written beside its place, synced, then renamed: whatever stands under `checkpoints/step-…` was complete once.
 What was damaged later is found by the checksums. The newest complete checkpoint is where a run stands; there is no other pointer."""
@@ -8,8 +9,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -20,8 +21,15 @@ from torch import Tensor, nn
 from plait.dsl.errors import PlaitError, error
 from plait.runtime import optim
 
-FORMAT = 1
-WEIGHTS, MEMORY, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+FORMAT = 2
+WEIGHTS, MEMORY, AVERAGE, STATE = "model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The step whose checkpoint is kept as the best, and the value of the metric there."""
+    step: int
+    value: float
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class State:
     seconds: float
     spec: str
     threads: int
+    best: Best | None = None
 
 
 def place(folder: Path, step: int) -> Path:
@@ -42,8 +51,9 @@ def fingerprint(spec_text: str) -> str:
     return hashlib.sha256(spec_text.encode()).hexdigest()
 
 
-def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: State, keep: int = 2) -> Path:
-    """Writes the checkpoint of `state.step` of the run in `folder` and drops all but the last `keep`.
+def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: State, keep: int = 2,
+         average: optim.Average | None = None) -> Path:
+    """Writes the checkpoint of `state.step` of the run in `folder` and drops all but the last `keep` and the best.
     Raises PlaitError where the disk does not take it; what stood there before still stands."""
     final = place(folder, state.step)
     beside = final.with_name(f".{final.name}.{os.getpid()}")
@@ -52,8 +62,10 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
         beside.mkdir(parents=True)
         _save_tensors(module.state_dict(), beside / WEIGHTS)
         _save_tensors(optim.state_tensors(module, optimizer), beside / MEMORY)
-        for name in (WEIGHTS, MEMORY): _sync(beside / name)
-        content = {"format": FORMAT, **vars(state), "files": {name: _sha256(beside / name) for name in (WEIGHTS, MEMORY)}}
+        if average is not None: _save_tensors(average.values, beside / AVERAGE)
+        names = (WEIGHTS, MEMORY, *((AVERAGE,) if average is not None else ()))
+        for name in names: _sync(beside / name)
+        content = {"format": FORMAT, **asdict(state), "files": {name: _sha256(beside / name) for name in names}}
         (beside / STATE).write_text(json.dumps({**content, "check": _check(content)}, indent=1))
         _sync(beside / STATE)
         _sync(beside)
@@ -64,7 +76,8 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
         shutil.rmtree(beside, ignore_errors=True)
         said = getattr(why, "strerror", None) or why
         raise error("E0623", f"the checkpoint of step {state.step:,} cannot be written: {said}", help=str(final)) from None
-    for old in steps(folder)[:-keep]: shutil.rmtree(place(folder, old), ignore_errors=True)
+    for old in steps(folder)[:-keep]:
+        if state.best is None or old != state.best.step: shutil.rmtree(place(folder, old), ignore_errors=True)
     return final
 
 
@@ -94,7 +107,9 @@ def check(folder: Path, step: int, spec_text: str) -> State:
     try: content = json.loads((at / STATE).read_text())
     except OSError: raise refuse(f"has no {STATE}: it was not written to the end") from None
     except ValueError: raise refuse(f"is torn: {STATE} cannot be read") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT: raise refuse("was not written by this version of plait")
+    if not isinstance(content, dict): raise refuse(f"is torn: {STATE} cannot be read")
+    if content.get("format") != FORMAT:
+        raise refuse(f"was not written by this version of plait: it has the format {content.get('format')}, this one reads {FORMAT}")
     if content.pop("check", None) != _check(content): raise refuse(f"is damaged: {STATE} is not as it was written")
     for name, written in content["files"].items():
         try: now = _sha256(at / name)
@@ -102,24 +117,60 @@ def check(folder: Path, step: int, spec_text: str) -> State:
         if now != written: raise refuse(f"is damaged: {name} is not as it was written")
     if content["step"] != step: raise refuse(f"is not of that step, but of step {content['step']:,}")
     if content["spec"] != fingerprint(spec_text): raise refuse("belongs to another spec")
-    return State(**{name: content[name] for name in State.__dataclass_fields__})
+    return State(**{name: content[name] for name in State.__dataclass_fields__} | {"best": content["best"] and Best(**content["best"])})
 
 
-def load(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Puts the weights, and what the optimiser remembers, back bit for bit.
+def load(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer | None = None,
+         average: optim.Average | None = None) -> None:
+    """Puts the weights, what the optimiser remembers, and the average, back bit for bit.
     Raises PlaitError where the names or shapes are not the module's."""
     at = place(folder, step)
     weights = _load_tensors(at / WEIGHTS)
-    own = module.state_dict()
-    wrong = sorted(own.keys() ^ weights.keys()) or [k for k in own if own[k].shape != weights[k].shape]
-    if wrong:
-        raise error("E0621", f"the checkpoint of step {step:,} belongs to another model: `{wrong[0]}` differs"
-                    + (f", and {len(wrong) - 1} more" if wrong[1:] else ""), help=str(at))
+    _same(module.state_dict(), weights, step, at)
     module.load_state_dict(weights)
+    if average is not None:
+        means = _load_tensors(at / AVERAGE)
+        _same(average.values, means, step, at)
+        for name, value in means.items(): average.values[name].copy_(value)
     if optimizer is None: return
     try: optim.restore(module, optimizer, _load_tensors(at / MEMORY))
     except KeyError as why:
         raise error("E0621", f"the checkpoint of step {step:,} belongs to another model: there is no {why}", help=str(at)) from None
+
+
+def _same(own: Mapping[str, Tensor], found: Mapping[str, Tensor], step: int, at: Path) -> None:
+    wrong = sorted(own.keys() ^ found.keys()) or [k for k in own if own[k].shape != found[k].shape]
+    if wrong:
+        raise error("E0621", f"the checkpoint of step {step:,} belongs to another model: `{wrong[0]}` differs"
+                    + (f", and {len(wrong) - 1} more" if wrong[1:] else ""), help=str(at))
+
+
+def take(folder: Path, step: int, module: nn.Module) -> bool:
+    """The module takes the moving average of the weights where the checkpoint has one, else the weights. Tells which."""
+    load(folder, step, module)
+    if not (there := (place(folder, step) / AVERAGE).exists()): return False
+    average = optim.Average(module, 0.5)
+    load(folder, step, module, average=average)
+    with torch.no_grad():
+        for name, p in module.named_parameters(): p.copy_(average.values[name])
+    return there
+
+
+def averaged(folder: Path, module: nn.Module, count: int, spec_text: str) -> list[int]:
+    """The module takes the mean of the weights of the last `count` checkpoints (Vaswani et al. 2017, section 6.1); gives their steps.
+    That of step 0 is not one of them. Raises PlaitError where there are fewer, and where one of them is not whole."""
+    found = [step for step in steps(folder) if step > 0][-count:]
+    if len(found) < count:
+        raise error("E0621", f"the mean of {count:,} checkpoints is asked for, and `{folder}` holds {len(found):,}",
+                    help=f"every N steps {{ checkpoint(keep = {count}) }} keeps as many")
+    own, means = module.state_dict(), {}
+    for step in found:
+        check(folder, step, spec_text)
+        weights = _load_tensors(place(folder, step) / WEIGHTS)
+        _same(own, weights, step, place(folder, step))
+        for name, t in weights.items(): means[name] = means.get(name, 0) + t.double() / count
+    module.load_state_dict({name: t.to(own[name].dtype) for name, t in means.items()})
+    return found
 
 
 # ---- tensors and bytes -------------------------------------------------------------------------------------------------

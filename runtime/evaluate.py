@@ -13,15 +13,15 @@ from plait.runtime.data import Dataset
 from plait.runtime.sources import METRICS, METRICS_BUILT
 
 
-def mix(seed: int, step: int) -> int:
-    """A seed for one step, unlike that of any other step and seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:8]) >> 1
+def mix(seed: int, *at: int) -> int:
+    """A seed for one step, or one part of a step, unlike that of any other and of any other seed."""
+    return int.from_bytes(hashlib.sha256(":".join(map(str, (seed, *at))).encode()).digest()[:8]) >> 1
 
 
 def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
              device: torch.device | str = "cpu", seed: int = 0) -> dict[str, float | int]:
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
-    each target of the validation part once.
+    each target of the validation part once. The loss is plain, whatever smoothing the module is trained with.
 
     The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
@@ -36,11 +36,8 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
         with torch.no_grad():
             for inputs in dataset.validation(batch):
                 given = tuple(t.to(device) for t in inputs)
-                if "accuracy" in metrics:
-                    part, n, right = module.score(*given)                                  # type: ignore[operator]
-                    correct += int(right)
-                else: _, part, n = module.losses(*given)                                   # type: ignore[operator]
-                total, count = total + float(part), count + int(n)
+                part, n, right = module.score(*given)                                      # type: ignore[operator]
+                total, count, correct = total + float(part), count + int(n), correct + int(right)
     finally: module.train(training)
     if count == 0: raise error("E0611", "the validation part has no symbol to predict")
     if not math.isfinite(total): raise error("E0622", f"the loss over the validation part is not finite: {total:g}")

@@ -42,6 +42,7 @@ class Module(nn.Module):
                  kernels: Mapping[str, str] | None = None, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.program, self._compiles, self.forced = program, compile, dict(kernels or {})
+        self.autocast: torch.dtype | None = None           # products in this dtype, whatever the caller's own autocast
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
         self._copies: dict[tuple[str, ...], None] = {}     # the places of copies of repeated bodies
@@ -112,7 +113,7 @@ class Module(nn.Module):
         return self.losses(*inputs, **by_name)[0]
 
     def score(self, *inputs: Tensor, **by_name: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(total, count, correct): the summed loss, how many targets count, how many are guessed."""
+        """(total, count, correct): the summed loss without smoothing, how many targets count, how many are guessed."""
         return self._run("score", inputs, by_name)
 
     def _run(self, which: str, inputs: tuple, by_name: dict) -> tuple:
@@ -126,7 +127,8 @@ class Module(nn.Module):
             if v.name in given: operands.append(given[v.name])
             elif v.kind == "param": operands.append(self._parameter(self._places[v.name]))
             else: operands.append(self._key())
-        return self._module(which, graph)(*operands)
+        if self.autocast is None: return self._module(which, graph)(*operands)
+        with torch.autocast(self._device().type, self.autocast): return self._module(which, graph)(*operands)
 
     def _key(self) -> Tensor:
         key = torch.randint(KEYS, ()) if self.training else torch.tensor(EVALUATION_KEY)

@@ -15,12 +15,14 @@ from plait.dsl.parser import parse
 from plait.dsl.printer import render
 from plait.dsl.spec import Number, Override, Spec
 from plait.runtime import data, record
+from plait.runtime.batch import part
 from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
 from plait.runtime.module import Module, target_of
 from plait.runtime.recipe import Recipe, recipe, trainable
 from plait.runtime.sources import SOURCES
-from plait.runtime.train import sequences
+
+PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     trainable(found)
     how = how or How()
     target = target_of(torch.device(device).type)
-    if memory is not None: how = replace(how, choice=fit(program, memory, sequences(found, dataset.length), target, how.kernels).choice)
+    if memory is not None: how = replace(how, choice=fit(program, memory, part(found, dataset.length), target, how.kernels).choice)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
         module = Module(applied(program, how.choice), device=device, compile=compile, kernels=how.kernels)
+    module.autocast = PRECISIONS[found.precision]
     return Prepared(module, found, dataset, render(spec), how)
 
 
@@ -91,8 +94,11 @@ def bare(folder: Path, *, device: torch.device | str = "cpu", compile: bool = Tr
     """The module of a run with fresh weights, and what its symbols stand for: all that sampling needs, and no data."""
     spec = parse(record.spec_text(folder), str(folder / record.SPEC))
     file = open_file(spec)
-    program = expand(file, _known(file, record.about(folder)[0]))
-    with torch.random.fork_rng(devices=[]): return Module(program, device=device, compile=compile), record.vocabulary(folder)
+    model = _known(file, record.about(folder)[0])
+    found = recipe(file.spec, model, file.values(model))
+    with torch.random.fork_rng(devices=[]): module = Module(expand(file, model), device=device, compile=compile)
+    module.autocast = PRECISIONS[found.precision if found else "fp32"]
+    return module, record.vocabulary(folder)
 
 
 def _only(file: File) -> str:

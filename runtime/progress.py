@@ -8,19 +8,25 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from plait.runtime.measured import Meter, peak_memory
+
 
 class Shown(Protocol):
-    def step(self, step: int, loss: float, tokens_per_second: float) -> None: ...
+    def step(self, step: int, loss: float, tokens_per_second: float, seconds: float, last: int) -> None:
+        """seconds: that the step took; last: the step at which the training is going to end."""
     def line(self, text: str) -> None: ...
 
 
 class _Bar:
-    def __init__(self, bar: Progress, first: int, last: int):
-        self.bar = bar
-        self.task = bar.add_task("", total=last, completed=first, loss="", rate="")
+    def __init__(self, bar: Progress, first: int, last: int, meter: Meter | None):
+        self.bar, self.meter = bar, meter
+        self.task = bar.add_task("", total=last, completed=first, loss="", rate="", share="", memory="")
 
-    def step(self, step: int, loss: float, tokens_per_second: float) -> None:
-        self.bar.update(self.task, completed=step, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s")
+    def step(self, step: int, loss: float, tokens_per_second: float, seconds: float, last: int) -> None:
+        more = {}
+        if self.meter is not None:
+            more = {"share": f"{self.meter.share(seconds):.0%} of peak", "memory": f"{peak_memory(self.meter.device) / 2**30:.2f} GiB"}
+        self.bar.update(self.task, completed=step, total=last, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s", **more)
 
     def line(self, text: str) -> None:
         self.bar.console.print(text, markup=False, highlight=False)
@@ -30,7 +36,7 @@ class _Lines:
     def __init__(self, console: Console | None):
         self.console = console
 
-    def step(self, step: int, loss: float, tokens_per_second: float) -> None:
+    def step(self, step: int, loss: float, tokens_per_second: float, seconds: float, last: int) -> None:
         pass
 
     def line(self, text: str) -> None:
@@ -41,11 +47,13 @@ class _Lines:
 
 
 @contextmanager
-def progress(console: Console | None, first: int, last: int) -> Iterator[Shown]:
-    """A bar from step `first` to `last` where the console is a terminal; nothing at all where there is no console."""
+def progress(console: Console | None, first: int, last: int, meter: Meter | None = None) -> Iterator[Shown]:
+    """A bar from step `first` to `last` where the console is a terminal; nothing at all where there is no console. meter: what the
+    share of the machine's rate, and the memory, are read from."""
     if console is None or not console.is_terminal:
         yield _Lines(console)
         return
     columns = (TextColumn("step {task.completed:,.0f} / {task.total:,.0f}"), BarColumn(), TextColumn("{task.fields[loss]}"),
-               TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar: yield _Bar(bar, first, last)
+               TextColumn("{task.fields[rate]}"), TextColumn("{task.fields[share]}"), TextColumn("{task.fields[memory]}"),
+               TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar: yield _Bar(bar, first, last, meter)

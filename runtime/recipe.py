@@ -14,7 +14,7 @@ from plait.runtime.arguments import Waiting, arguments, read, real, whole, word
 from plait.runtime.formula import Formula, Numeric, Scope, Unbound, faults
 from plait.runtime.sources import ACTIONS, METRICS, METRICS_BUILT, OPTIMIZERS, SOURCES, Entry
 
-KEYS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "stop", "precision", "seed")
+KEYS = ("data", "loss", "batch", "microbatch", "optimizer", "lr", "clip", "stop", "precision", "average", "seed")
 NEEDED = ("data", "loss", "batch", "lr", "stop")
 HELP = {"data": 'data = text("FILE")', "loss": "loss = cross_entropy(logits, next(text))", "batch": "batch = 32 sequences",
         "lr": "lr = 3e-4", "stop": "stop = 1k steps"}
@@ -26,6 +26,13 @@ class Described:
     kind: str
     arguments: Mapping[str, object]
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What an action has to measure."""
+        if self.kind == "evaluate": return self.arguments["metrics"]                         # type: ignore[return-value]
+        best = self.arguments.get("best") if self.kind == "checkpoint" else None
+        return (str(best),) if best else ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class Recipe:
     microbatch: Amount | None = None
     clip: float | None = None
     precision: str = "fp32"
+    average: float | None = None
     seed: int = 0
     every: tuple[Periodic, ...] = ()
     waiting: tuple[Waiting, ...] = ()
@@ -70,9 +78,14 @@ class Recipe:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that any `evaluate` asks for, in the order of METRICS; none where nothing is evaluated."""
-        asked = {m for a in self.actions("evaluate") for m in a.arguments["metrics"]}        # type: ignore[attr-defined]
+        """The metrics that any action asks for, in the order of METRICS; none where nothing is evaluated."""
+        asked = {m for e in self.every for a in e.actions for m in a.metrics}
         return tuple(m for m in METRICS if m in asked)
+
+    @property
+    def best(self) -> str | None:
+        """The metric whose best checkpoint is kept."""
+        return next((str(m) for a in self.actions("checkpoint") if (m := a.arguments["best"])), None)
 
 
 def recipe(spec: Spec, model: str, names: Mapping[str, Numeric]) -> Recipe | None:
@@ -92,7 +105,7 @@ def recipe(spec: Spec, model: str, names: Mapping[str, Numeric]) -> Recipe | Non
     settings = _settings(block, out)
     values: dict[str, Any] = {key: READERS[key](s.value, scope, out) for key, s in settings.items()}
     every = tuple(_periodic(e, scope, out) for e in block.entries if isinstance(e, Every))
-    _agree(settings, values, scope, out)
+    _agree(settings, values, every, out)
     if out: raise PlaitError(*out)
     waiting = tuple(_waiting([*values.values(), *every]))
     return Recipe(model=model, every=every, waiting=waiting, span=block.span,
@@ -114,16 +127,12 @@ def trainable(recipe: Recipe) -> None:
     data, optimizer = recipe.data, recipe.optimizer
     if not SOURCES[data.kind].built: refuse(f"data from `{data.kind}`", data.span, _built(SOURCES))
     if not OPTIMIZERS[optimizer.kind].built: refuse(f"the optimizer `{optimizer.kind}`", optimizer.span, _built(OPTIMIZERS))
-    if recipe.precision != "fp32": refuse(f"precision `{recipe.precision}`", recipe.keys.get("precision"), "precision = fp32")
-    micro, batch = recipe.microbatch, recipe.batch
-    if micro is not None and (micro.amount, micro.unit) != (batch.amount, batch.unit):
-        refuse("a `microbatch` smaller than the batch", micro.span, "a microbatch of the whole batch; a smaller `batch` takes less memory")
-    if recipe.stop.unit not in ("steps", "epochs"): refuse(f"a stop in {recipe.stop.unit}", recipe.stop.span, "stop = 1k steps, or epochs")
-    for action in recipe.actions("checkpoint"):
-        if action.arguments["best"] is not None: refuse("`best` in checkpoint", action.span, "checkpoint(keep = 2) keeps the last ones")
     for action in recipe.actions("evaluate"):
         for metric in set(action.arguments["metrics"]) - set(METRICS_BUILT):                     # type: ignore[call-overload]
             refuse(f"the metric `{metric}`", action.span, ", ".join(METRICS_BUILT))
+    for action in recipe.actions("checkpoint"):
+        if action.arguments["best"] not in (None, *METRICS_BUILT):
+            refuse(f"the metric `{action.arguments['best']}`", action.span, ", ".join(METRICS_BUILT))
     for missing in recipe.waiting:
         out.append(Diagnostic("E0638", f"`{missing.dim}` has no value", missing.span, help=f"--set {missing.dim}=…"))
     if out: raise PlaitError(*out)
@@ -216,6 +225,7 @@ READERS: dict[str, Callable[[Expr, Scope, list[Diagnostic]], object]] = {
     "clip": _plainly(real(lambda x: 0 < x < math.inf, "above 0")),
     "stop": _amount("stop", ("steps", "epochs", "tokens", "minutes"), ("steps", "tokens")),
     "precision": _plainly(word("fp32", "bf16")),
+    "average": _plainly(real(lambda x: 0 < x < 1, "above 0 and below 1")),
     "seed": _plainly(whole(0, 2**63 - 1)),
 }
 
@@ -245,8 +255,16 @@ def _action(call: Call, scope: Scope, out: list[Diagnostic]) -> Described | None
 
 
 # ---- what must fit together --------------------------------------------------------------------------------------------
-def _agree(settings: Mapping[str, Setting], values: Mapping[str, object], scope: Scope, out: list[Diagnostic]) -> None:
-    batch, micro, stop, lr = (values.get(k) for k in ("batch", "microbatch", "stop", "lr"))
+def _agree(settings: Mapping[str, Setting], values: Mapping[str, object], every: Sequence[Periodic], out: list[Diagnostic]) -> None:
+    batch, micro, stop, lr, optimizer = (values.get(k) for k in ("batch", "microbatch", "stop", "lr", "optimizer"))
+    given = optimizer.arguments if isinstance(optimizer, Described) and optimizer.kind == "sgd" else {}
+    if isinstance(optimizer, Described) and given.get("nesterov") and given["momentum"] == 0:
+        out.append(Diagnostic("E0633", "`nesterov` looks ahead by the momentum, and there is none", optimizer.span,
+                              help="sgd(momentum = 0.9, nesterov = true)"))
+    bests = [a for e in every for a in e.actions if a.kind == "checkpoint" and a.arguments["best"]]
+    if other := next((a for a in bests if a.arguments["best"] != bests[0].arguments["best"]), None):
+        first = (Note(bests[0].span, "the first"),) if bests[0].span else ()
+        out.append(Diagnostic("E0633", "one metric says which checkpoint is the best", other.span, first))
     if isinstance(batch, Amount) and isinstance(micro, Amount): _micro_fits(batch, micro, out)
     if isinstance(lr, Formula) and (stop is None or isinstance(stop, Amount)):
         in_steps = stop is not None and stop.unit == "steps" and isinstance(stop.amount, int)

@@ -24,6 +24,7 @@ from plait.runtime.data import Dataset
 
 COLUMNS = ("step", "split", "loss", "bits_per_token", "accuracy", "lr", "gradient_norm", "count", "seconds", "tokens")
 SPEC, ABOUT, VOCABULARY, ROWS, TABLE, SAMPLES = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "metrics.csv", "samples.jsonl"
+MEASURED = "measured.json"
 
 
 def default_folder(model: str) -> Path:
@@ -142,6 +143,12 @@ def other_data(folder: Path, dataset: Dataset, code: str = "E0614") -> Diagnosti
                               f"then, {now['training_targets']} now", help="put the old file back, or start a new run")
 
 
+def measured(folder: Path, content: Mapping) -> None:
+    """Puts what was derived beside what was measured. It is for people only: a disk that is full does not end a training for it."""
+    try: _replace(folder / MEASURED, json.dumps(content, indent=1) + "\n")
+    except OSError: (folder / f".{MEASURED}.new").unlink(missing_ok=True)
+
+
 # ---- rows --------------------------------------------------------------------------------------------------------------
 def add(folder: Path, step: int, split: str, **measured: object) -> None:
     """One row in both files. A number that is not finite is written as null: JSON has no other word for it."""
@@ -149,13 +156,18 @@ def add(folder: Path, step: int, split: str, **measured: object) -> None:
     try:
         with (folder / ROWS).open("a") as file: file.write(json.dumps(row) + "\n")
         with (folder / TABLE).open("a", newline="") as file: csv.DictWriter(file, COLUMNS, extrasaction="ignore").writerow(row)
-    except OSError as why:
-        raise error("E0623", f"the row of step {step:,} cannot be written in `{folder}`: {why.strerror or why}",
-                    help=f"make room, then plait resume {folder}") from None
+    except OSError as why: raise _unwritten(folder, step, why) from None
 
 
 def add_sample(folder: Path, step: int, prompt: str, text: str) -> None:
-    with (folder / SAMPLES).open("a") as file: file.write(json.dumps({"step": step, "prompt": prompt, "text": text}) + "\n")
+    try:
+        with (folder / SAMPLES).open("a") as file: file.write(json.dumps({"step": step, "prompt": prompt, "text": text}) + "\n")
+    except OSError as why: raise _unwritten(folder, step, why) from None
+
+
+def _unwritten(folder: Path, step: int, why: OSError) -> PlaitError:
+    return error("E0623", f"the row of step {step:,} cannot be written in `{folder}`: {why.strerror or why}",
+                 help=f"make room, then plait resume {folder}")
 
 
 def rows(folder: Path, name: str = ROWS) -> Iterator[dict[str, Any]]:
@@ -169,11 +181,13 @@ def rows(folder: Path, name: str = ROWS) -> Iterator[dict[str, Any]]:
 
 
 def rewind(folder: Path, step: int) -> None:
-    """Drops the rows behind a step, which a resumed run writes again."""
+    """Drops the rows behind a step, which a resumed run writes again. Raises PlaitError where the disk does not take the rest."""
     kept = [r for r in rows(folder) if r["step"] <= step]
-    _replace(folder / ROWS, "".join(json.dumps(r) + "\n" for r in kept))
-    _replace(folder / TABLE, "\n".join([",".join(COLUMNS), *_table_rows(folder, step, kept)]) + "\n")
-    _replace(folder / SAMPLES, "".join(json.dumps(r) + "\n" for r in rows(folder, SAMPLES) if r["step"] <= step))
+    try:
+        _replace(folder / ROWS, "".join(json.dumps(r) + "\n" for r in kept))
+        _replace(folder / TABLE, "\n".join([",".join(COLUMNS), *_table_rows(folder, step, kept)]) + "\n")
+        _replace(folder / SAMPLES, "".join(json.dumps(r) + "\n" for r in rows(folder, SAMPLES) if r["step"] <= step))
+    except OSError as why: raise _unwritten(folder, step, why) from None
 
 
 def _table_rows(folder: Path, step: int, kept: list[dict[str, Any]]) -> list[str]:

@@ -62,13 +62,15 @@ def _decay(default: float) -> Parameter:
 OPTIMIZERS: dict[str, Entry] = {
     "adam": Entry({"betas": BETAS, "eps": EPS, "decay": _decay(0.0), "decay_all": DECAY_ALL}),
     "adamw": Entry({"betas": BETAS, "eps": EPS, "decay": _decay(0.01), "decay_all": DECAY_ALL}),
-    "adafactor": Entry({"clip": Parameter(real(lambda x: x > 0, "above 0"), 1.0), "decay": _decay(0.0)}, built=False),
-    "sgd": Entry({"momentum": Parameter(MOMENTUM, 0.0), "nesterov": DECAY_ALL, "decay": _decay(0.0), "decay_all": DECAY_ALL}, built=False),
-    "muon": Entry({"momentum": Parameter(MOMENTUM, 0.95), "nesterov": Parameter(flag, True), "decay": _decay(0.1)}, built=False),
+    "adafactor": Entry({"clip": Parameter(real(lambda x: x > 0, "above 0"), 1.0), "decay": _decay(0.0), "decay_all": DECAY_ALL}),
+    "sgd": Entry({"momentum": Parameter(MOMENTUM, 0.0), "nesterov": DECAY_ALL, "decay": _decay(0.0), "decay_all": DECAY_ALL}),
+    "muon": Entry({"momentum": Parameter(MOMENTUM, 0.95), "nesterov": Parameter(flag, True), "decay": _decay(0.1), "betas": BETAS,
+                   "eps": EPS, "decay_all": DECAY_ALL}),
 }
 
 METRICS = ("loss", "bits_per_token", "accuracy", "bleu")
 METRICS_BUILT = ("loss", "bits_per_token", "accuracy")
+GROWING = ("accuracy", "bleu")                                       # the more the better
 
 ACTIONS: dict[str, Entry] = {
     "evaluate": Entry({}),                                           # its arguments are metrics, read by `recipe`

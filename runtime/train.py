@@ -1,29 +1,30 @@
-"""Training: a plain loop over steps. Everything random in a step is a function of the seed and of the step's number, so that a
-run that was stopped and resumed gives the same bits as one that was not (on one machine, with one thread count)."""
+"""Training: a plain loop over steps. Everything random in a step is a function of the seed, of the step's number and of the part of its
+batch, so that a run that was stopped and resumed gives the same bits as one that was not (on one machine, with one thread count)."""
 from __future__ import annotations
 
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from torch import nn
 
-from plait.dsl.errors import PlaitError, Span, error
+from plait.dsl.errors import PlaitError
 from plait.runtime import checkpoint, optim, record
-from plait.runtime.blame import first_not_finite
+from plait.runtime.batch import Stop, part, parts, sequences
 from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
+from plait.runtime.measured import Derived, Meter
 from plait.runtime.progress import Shown, progress
 from plait.runtime.recipe import Described, Recipe, trainable
 from plait.runtime.sample import sample
+from plait.runtime.sources import GROWING
+from plait.runtime.step import NotFinite, diverged, spoiled, update
+from plait.runtime.surroundings import repeatable, stop_signal
 
 
 @dataclass(frozen=True)
@@ -37,50 +38,29 @@ class Run:
     interrupted: bool = False
 
 
-def sequences(recipe: Recipe, length: int) -> int:
-    """Sequences in a batch: as the recipe says, or as many of n symbols as its tokens fill (at least one).
-    Raises PlaitError for more than memory could hold."""
-    amount = int(recipe.batch.amount)                                                      # type: ignore[arg-type]
-    count = amount if recipe.batch.unit == "sequences" else max(1, amount // length)
-    takes, there = count * (length + 1) * 8, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if takes > there // 4:
-        alone = f"takes {takes / 2**30:,.1f} GiB for its symbols alone, of {there / 2**30:,.1f} GiB in this machine"
-        raise error("E0633", f"a batch of {count:,} sequences {alone}", recipe.batch.span, help="batch = 32 sequences")
-    return count
-
-
-def last_step(recipe: Recipe, dataset: Dataset) -> int:
-    """The step at which the recipe stops. An epoch is as many windows as have the targets of the training part.
-    Raises PlaitError for epochs of data that has no end."""
-    if recipe.stop.unit == "steps": return int(recipe.stop.amount)                         # type: ignore[arg-type]
-    if not dataset.symbols: raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
-    targets = sequences(recipe, dataset.length) * dataset.length
-    return math.ceil(recipe.stop.amount * dataset.symbols / targets)                       # type: ignore[operator]
-
-
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
           device: torch.device | str = "cpu", table: dict | None = None, plan: dict | None = None,
-          console: Console | None = None) -> Run:
+          console: Console | None = None, derived: Callable[[], Derived] | None = None) -> Run:
     """Trains a fresh module into a new folder, up to the recipe's stop or to `steps`. The schedule's horizon stays the recipe's
     stop, so that `steps` cuts a run short without changing it. A checkpoint is written before the first step (that shows that
-    the model can be saved) and at the end, besides those asked for.
+    the model can be saved) and at the end, besides those asked for. derived: what a step should take, to be put beside what it takes.
 
     Raises PlaitError for a recipe this version cannot train, a folder that holds a run, and a loss that is not finite."""
     trainable(recipe)
-    last = last_step(recipe, dataset)
-    optim.rate(recipe, 1, last)
+    state = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
+    stop = Stop(recipe, dataset)
+    optim.rate(recipe, 1, stop.last(state))
     device = torch.device(device)
     with record.held(folder):
         record.begin(folder, recipe.model, dataset, device, table, plan)
-        optimizer = optim.build(module.to(device), recipe.optimizer)
-        start = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
-        checkpoint.save(folder, module, optimizer, start)
+        t = Training(module.to(device), recipe, dataset, folder, device, stop, state, derived)
+        t.save()
         record.commit(folder, spec_text)
-        return _advance(module, optimizer, recipe, dataset, folder, start, last, steps, device, console)
+        return t.run(steps, console)
 
 
 def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, steps: int | None = None,
-           device: torch.device | str = "cpu", console: Console | None = None) -> Run:
+           device: torch.device | str = "cpu", console: Console | None = None, derived: Callable[[], Derived] | None = None) -> Run:
     """Goes on from the newest complete checkpoint of a run, up to `steps` in all (the recipe's stop by default), bit for bit as if
     it had never stopped. `module`, `recipe` and `dataset` are made from the run's own spec.
 
@@ -91,134 +71,110 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
     with record.held(folder):
         with progress(console, 0, 1) as shown: state = checkpoint.latest(folder, text, shown.line)
         device = torch.device(device)
-        optimizer = optim.build(module.to(device), recipe.optimizer)
-        checkpoint.load(folder, state.step, module, optimizer)
+        t = Training(module.to(device), recipe, dataset, folder, device, Stop(recipe, dataset), state, derived)
+        checkpoint.load(folder, state.step, module, t.optimizer, t.average)
         if console and steps is not None and steps <= state.step: console.print(f"the run stands at step {state.step:,} already")
         record.rewind(folder, state.step)
         if console and device.type == "cpu" and state.threads != torch.get_num_threads():
             now = torch.get_num_threads()
             console.print(f"the run used {state.threads} threads, this one uses {now}: sums may differ in their last bits")
-        return _advance(module, optimizer, recipe, dataset, folder, state, last_step(recipe, dataset), steps, device, console)
+        return t.run(steps, console)
 
 
-def _advance(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, dataset: Dataset, folder: Path, state: checkpoint.State,
-             last: int, steps: int | None, device: torch.device, console: Console | None) -> Run:
-    """The loop, from the state's step to `steps`."""
-    end = last if steps is None else steps
-    size = sequences(recipe, dataset.length)
-    keep = max([int(a.arguments["keep"]) for a in recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
-    step, tokens, seconds, saved = state.step, state.tokens, state.seconds, state.step
-    loss, lr, metrics = math.nan, math.nan, {}
-    module.train()
+class Training:
+    """A module, what trains it, and where it stands. What is done is written into the run's folder."""
 
-    def save() -> None:
-        spoiled = next((name for name, p in module.named_parameters() if not torch.isfinite(p).all()), None)
-        if spoiled: raise _diverged(recipe, folder, f"the parameter `{spoiled}` is not finite after step {step:,}", f"lr = {lr:g}")
-        checkpoint.save(folder, module, optimizer, checkpoint.State(step, tokens, seconds, state.spec, torch.get_num_threads()), keep)
+    def __init__(self, module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, device: torch.device, stop: Stop,
+                 state: checkpoint.State, derived: Callable[[], Derived] | None = None):
+        self.module, self.recipe, self.dataset, self.folder, self.device = module, recipe, dataset, folder, device
+        self.stop, self.state, self.saved = stop, state, state.step
+        self.optimizer = optim.build(module, recipe.optimizer)
+        self.average = optim.Average(module, recipe.average) if recipe.average is not None else None
+        self.size, self.rows = sequences(recipe, dataset.length), part(recipe, dataset.length)
+        dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
+        self.meter = Meter(derived, device, dtype) if derived is not None else None
+        self.loss, self.lr, self.metrics = math.nan, math.nan, dict[str, float | int]()
 
-    with _repeatable(device), _stop_signal() as stopped, progress(console, step, end) as shown:
-        while step < end and not stopped.is_set():
-            started = time.perf_counter()
-            step += 1
-            lr = optim.rate(recipe, step, last)
-            inputs = tuple(t.to(device) for t in dataset.batch(step, size))
-            loss, norm = _update(module, optimizer, recipe, inputs, step, lr, folder)
-            spent = time.perf_counter() - started
-            seconds, tokens = seconds + spent, tokens + size * dataset.length
-            shown.step(step, loss, size * dataset.length / spent)
-            record.add(folder, step, "train", loss=loss, lr=lr, gradient_norm=norm, seconds=round(seconds, 3), tokens=tokens)
-            due = [a for e in recipe.every if step % e.period == 0 for a in e.actions]
-            asked = tuple(dict.fromkeys(m for a in due if a.kind == "evaluate" for m in a.arguments["metrics"]))   # type: ignore[attr-defined]
-            if step == end: asked = asked or recipe.metrics
-            if asked: metrics = _evaluation(module, dataset, recipe, asked, size, device, folder, step, seconds, tokens, shown)
+    def run(self, steps: int | None, console: Console | None) -> Run:
+        """The loop, from the state's step to `steps`, or to the recipe's stop."""
+        self.module.train()
+        end = self.stop.last(self.state) if steps is None else steps
+        with repeatable(self.device), stop_signal() as stopped, progress(console, self.state.step, end, self.meter) as shown:
+            while not self.stop.reached(self.state, steps) and not stopped.is_set():
+                if not self._step(stopped.is_set, steps, shown): break
+                ended = self.stop.reached(self.state, steps)
+                self._act(ended, shown)
+            cut = stopped.is_set() and not self.stop.reached(self.state, steps)
+            if self.saved != self.state.step: self.save()
+            if self.meter is not None and self.meter.steps: record.measured(self.folder, self.meter.as_json(self.state.step))
+            if cut: shown.line(f"stopped at step {self.state.step:,}; `plait resume {self.folder}` goes on from there")
+        return Run(self.folder, self.state.step, self.loss, self.metrics, cut)
+
+    def _step(self, stopped: Callable[[], bool], steps: int | None, shown: Shown) -> bool:
+        """One update and its row; False where it was stopped within its batch, and nothing is changed."""
+        started, step = time.perf_counter(), self.state.step + 1
+        last = self.stop.last(self.state)
+        self.lr = optim.rate(self.recipe, step, last)
+        inputs = tuple(t.to(self.device) for t in self.dataset.batch(step, self.size))
+        try: found = update(self.module, self.optimizer, self.recipe, parts(inputs, self.rows), step, self.lr, stopped)
+        except NotFinite as why: raise self._diverged(why.what, why.numbers, why.layer) from None
+        if found is None: return False
+        self.loss, norm = found
+        if self.average is not None: self.average.update(step)
+        spent, tokens = time.perf_counter() - started, len(inputs[0]) * self.dataset.length
+        self.state = replace(self.state, step=step, tokens=self.state.tokens + tokens, seconds=self.state.seconds + spent)
+        if self.meter is not None: self.meter.steps.append(spent)
+        shown.step(step, self.loss, tokens / spent, spent, last if steps is None else steps)
+        record.add(self.folder, step, "train", loss=self.loss, lr=self.lr, gradient_norm=norm, seconds=round(self.state.seconds, 3),
+                   tokens=self.state.tokens)
+        return True
+
+    def _act(self, ended: bool, shown: Shown) -> None:
+        """What the recipe wants done after this step. Rows come before the checkpoint: what is saved is not lost."""
+        due = [a for e in self.recipe.every if self.state.step % e.period == 0 for a in e.actions]
+        asked = tuple(dict.fromkeys(m for a in due for m in a.metrics))
+        if ended: asked = tuple(dict.fromkeys((*asked, *(self.recipe.metrics if not asked else ()), *filter(None, [self.recipe.best]))))
+        with self.average.taken() if self.average is not None else nullcontext():
+            if asked: self._evaluate(asked, shown)
             for a in due:
-                if a.kind == "sample": _sample(module, dataset, a, recipe.seed, folder, step, shown)
-            if any(a.kind == "checkpoint" for a in due): saved = step; save()             # after the rows: what is saved is not lost
-        if saved != step: save()
-        if stopped.is_set() and step < end: shown.line(f"stopped at step {step:,}; `plait resume {folder}` goes on from there")
-    return Run(folder, step, loss, metrics, stopped.is_set() and step < end)
+                if a.kind == "sample": self._sample(a, shown)
+        if ended or any(a.kind == "checkpoint" for a in due): self._judge(asked); self.save()
 
+    def _judge(self, measured: tuple[str, ...]) -> None:
+        """Is this the best checkpoint so far?"""
+        metric, best = self.recipe.best, self.state.best
+        if metric is None or metric not in measured: return
+        value = float(self.metrics[metric])
+        if best is None or (value > best.value if metric in GROWING else value < best.value):
+            self.state = replace(self.state, best=checkpoint.Best(self.state.step, value))
 
-def _update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, inputs: tuple[torch.Tensor, ...], step: int, lr: float,
-            folder: Path) -> tuple[float, float]:
-    """One step: the loss before it, and the norm of its gradient before clipping. Nothing is updated where either is not finite."""
-    torch.manual_seed(mix(recipe.seed, step))
-    optimizer.zero_grad(set_to_none=True)
-    loss = module.loss(*inputs)                                                            # type: ignore[operator]
-    loss.backward()                                        # before the number is asked for: on a GPU to read it is to wait
-    value, norm = loss.item(), math.nan
-    if math.isfinite(value): norm = optim.clip(module.parameters(), recipe.clip)
-    if not (math.isfinite(value) and math.isfinite(norm)):
-        what = "gradient" if math.isfinite(value) else "loss"
-        torch.manual_seed(mix(recipe.seed, step))
-        where, layer = first_not_finite(module, inputs, what)
-        raise _diverged(recipe, folder, f"the {what} is not finite at step {step:,}: {where}",
-                        f"loss = {value:g}, gradient norm = {norm:g}, lr = {lr:g}", layer)
-    optim.set_rate(optimizer, lr)
-    optimizer.step()
-    return value, norm
+    def save(self) -> None:
+        """Raises PlaitError where a parameter is not finite: what is saved can be gone on from."""
+        if name := spoiled(self.module):
+            raise self._diverged(f"the parameter `{name}` is not finite after step {self.state.step:,}", f"lr = {self.lr:g}")
+        keep = max([int(a.arguments["keep"]) for a in self.recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
+        self.state = replace(self.state, threads=torch.get_num_threads())
+        checkpoint.save(self.folder, self.module, self.optimizer, self.state, keep, self.average)
+        self.saved = self.state.step
 
+    def _diverged(self, what: str, numbers: str, layer=None) -> PlaitError:
+        return diverged(self.recipe, what, numbers, checkpoint.steps(self.folder), layer)
 
-def _diverged(recipe: Recipe, folder: Path, what: str, numbers: str, layer: Span | None = None) -> PlaitError:
-    return error("E0622", what, layer or recipe.keys.get("lr"),
-                 numbers=f"{numbers}; the last checkpoint is step {checkpoint.steps(folder)[-1]:,}",
-                 help="a smaller lr, a longer warm-up, or clip = 1.0")
+    def _evaluate(self, metrics: tuple[str, ...], shown: Shown) -> None:
+        found = evaluate(self.module, self.dataset, metrics, batch=self.rows, device=self.device, seed=self.recipe.seed)
+        self.metrics = found
+        record.add(self.folder, self.state.step, "validation", **found, seconds=round(self.state.seconds, 3), tokens=self.state.tokens)
+        by = "  by the average" if self.average is not None else ""
+        shown.line(f"step {self.state.step:,}  {describe(found)}{by}")
 
-
-def _evaluation(module: nn.Module, dataset: Dataset, recipe: Recipe, metrics: tuple[str, ...], size: int, device: torch.device,
-                folder: Path, step: int, seconds: float, tokens: int, shown: Shown) -> dict[str, float | int]:
-    found = evaluate(module, dataset, metrics, batch=size, device=device, seed=recipe.seed)
-    record.add(folder, step, "validation", **found, seconds=round(seconds, 3), tokens=tokens)
-    shown.line(f"step {step:,}  {describe(found)}")
-    return found
+    def _sample(self, a: Described, shown: Shown) -> None:
+        wanted = dict(a.arguments)
+        text = "".join(sample(self.module, self.dataset.codec, **wanted, seed=mix(self.recipe.seed, self.state.step)))   # type: ignore[arg-type]
+        record.add_sample(self.folder, self.state.step, str(wanted["prompt"]), text)
+        shown.line(f"step {self.state.step:,}  {wanted['prompt']}{text}")
 
 
 def describe(found: dict[str, float | int]) -> str:
     """One line for a person: the metrics, and over how many targets."""
     metrics = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items() if name != "count")
     return f"{metrics}  over {found['count']:,} targets"
-
-
-def _sample(module: nn.Module, dataset: Dataset, a: Described, seed: int, folder: Path, step: int, shown: Shown) -> None:
-    wanted = dict(a.arguments)
-    text = "".join(sample(module, dataset.codec, **wanted, seed=mix(seed, step)))                # type: ignore[arg-type]
-    record.add_sample(folder, step, str(wanted["prompt"]), text)
-    shown.line(f"step {step:,}  {wanted['prompt']}{text}")
-
-
-# ---- the surroundings of the loop --------------------------------------------------------------------------------------
-@contextmanager
-def _repeatable(device: torch.device) -> Iterator[None]:
-    """Deterministic algorithms on a CPU (some gradients of indexing else add in any order), TF32 on a GPU for products that stay float32,
-    and the caller's random state kept."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory     # type: ignore[attr-defined]
-    precision = torch.get_float32_matmul_precision()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        try:
-            if device.type == "cpu":
-                torch.use_deterministic_algorithms(True)
-                torch.utils.deterministic.fill_uninitialized_memory = False                # type: ignore[attr-defined]
-            else: torch.set_float32_matmul_precision("high")
-            yield
-        finally:
-            torch.use_deterministic_algorithms(before[0])
-            if device.type != "cpu": torch.set_float32_matmul_precision(precision)
-            torch.utils.deterministic.fill_uninitialized_memory = before[1]                # type: ignore[attr-defined]
-
-
-@contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """Set by Ctrl-C (and by a request to end), so that the loop stops between two steps; a second Ctrl-C stops at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-
-    def stop(number: int, frame: object) -> None:
-        if stopped.is_set(): raise KeyboardInterrupt
-        stopped.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try: yield stopped
-    finally:
-        for number, handler in before.items(): signal.signal(number, handler)

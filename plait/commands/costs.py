@@ -128,23 +128,40 @@ def explain(what: Annotated[str, typer.Argument(metavar="CODE|FILE", help="a cod
 
 
 @command
-def plot(file: File, x: Annotated[str, typer.Option("--x", metavar="DIM", help="the dim along the axis")],
+def plot(file: File, x: Annotated[str | None, typer.Option("--x", metavar="DIM", help="the dim along the axis")] = None,
          y: Annotated[str, typer.Option("--y", metavar="COSTS", help="comma-separated: work, path, params, …")] = "work",
          low: Annotated[int, typer.Option("--from", min=1, help="the least value of the dim")] = 16,
-         high: Annotated[int, typer.Option("--to", min=1, help="the greatest value of the dim")] = 2**16,
+         high: Annotated[int | None, typer.Option("--to", min=1, help="the greatest value of the dim, 65536; the last step")] = None,
+         schedule: Annotated[bool, typer.Option("--schedule", help="the learning rate over the steps, in place of costs")] = False,
          out: Annotated[Path, typer.Option("--out", help="a .svg, .png or .pdf file")] = Path("plot.svg"), model: Model = None,
          set: Settings = None, batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in a batch")] = 1) -> None:
-    """Draw derived costs over a dim, with their crossings."""
+    """Draw derived costs over a dim, with their crossings; or learning rates over steps."""
     from plait.api import chosen
     from plait.compiler.curves import curves
     from plait.compiler.quantities import wanted
     from plait.dsl.errors import error
     from plait.plot import checked, draw, pyplot
     checked(out), pyplot()
+    if schedule == (x is not None):
+        raise error("E0505", "a plot is of costs over a dim, or of learning rates over steps", help="--x n, or --schedule")
+    if x is None: return _schedules(file, model, set, high, out)
+    high = high or 2**16
     if low > high: raise error("E0640", f"the range from {low:,} to {high:,} is empty", help=f"--from {high} --to {low}")
     spec = opened(file, set)
     models = [chosen(spec, model)] if model else list(spec.models)
     found, crossings = curves(spec.spec, x, wanted(y), models, low, high, batch)
     draw(found, crossings, x, out, file.name)
     for c in crossings: typer.echo(f"{c.quantity}: {c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}")
+    typer.echo(f"{out}: {len(found)} curves")
+
+
+def _schedules(file: Path, model: str | None, settings: list[str] | None, last: int | None, out: Path) -> None:
+    from plait.api import chosen
+    from plait.plot import draw_schedules
+    from plait.schedule import schedules
+    spec = opened(file, settings)
+    found = schedules(spec, [chosen(spec, model)] if model else list(spec.models), last)
+    draw_schedules(found, out, file.name)
+    for s in found:
+        typer.echo(f"{s.model}: {s.rates[0]:.3g} at step 1, {max(s.rates):.3g} at most, {s.rates[-1]:.3g} at step {s.steps[-1]:,}")
     typer.echo(f"{out}: {len(found)} curves")

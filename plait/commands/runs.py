@@ -25,6 +25,9 @@ from plait.command import (
 )
 from plait.dsl.errors import render
 
+Best = Annotated[bool, typer.Option("--best", help="the checkpoint that checkpoint(best = METRIC) keeps")]
+Average = Annotated[int | None, typer.Option("--average", min=1, metavar="K", help="the mean of the weights of the last K checkpoints")]
+
 
 @command
 def train(file: File, model: Model = None, set: Settings = None, device: Device = "auto", steps: Steps = None,
@@ -57,11 +60,12 @@ def _told(run) -> None:
 
 @command
 def evaluate(run: Folder, metric: Annotated[list[str] | None, typer.Option("--metric", help="loss, bits_per_token, accuracy")] = None,
-             set: Settings = None, device: Device = "auto", json: Json = False) -> None:
+             set: Settings = None, best: Best = False, average: Average = None, device: Device = "auto", json: Json = False) -> None:
     """Measure a run over all of its validation part."""
     from plait import files
     from plait.training import evaluate as measured
-    found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, warn)
+    found = measured(run, tuple(m for t in metric or () for m in t.split(",")), files.single(files.overrides(set)), device, False, warn,
+                     best, average)
     typer.echo(js.dumps(found) if json else "  ".join(f"{k} {v:,.4f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in found.items()))
 
 
@@ -70,10 +74,11 @@ def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="ho
            length: Annotated[int, typer.Option("--length", min=1, help="symbols to make")] = 200,
            temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest")] = 1.0,
            top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only among the k likeliest")] = None,
-           seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, device: Device = "auto") -> None:
+           seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1)] = 0, best: Best = False, average: Average = None,
+           device: Device = "auto") -> None:
     """Print text that a trained model makes."""
     from plait.training import sample as sampled
-    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn)
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, best, average)
     typer.echo(prompt, nl=False)
     for piece in pieces: typer.echo(piece, nl=False)
     typer.echo()

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from plait.dsl.errors import PlaitError
 from plait.runtime import checkpoint, data, optim, record
+from plait.runtime.batch import Stop, sequences
 from plait.runtime.evaluate import evaluate
 from plait.runtime.recipe import Described
-from plait.runtime.train import last_step, resume, sequences, train
+from plait.runtime.train import resume, train
 
 from .conftest import Small, made, source
 
@@ -114,13 +115,13 @@ def test_clipping():
 def test_amounts(corpus):
     """An epoch has 899 targets; a batch of 4 windows of 8 has 32: 28.1 steps. 64 tokens are 8 sequences of 8."""
     study = Study(corpus, stop="1 epochs")
-    assert last_step(study.recipe, study.data) == 29
+    assert Stop(study.recipe, study.data).step == 29
     assert sequences(made(source(batch="64 tokens")), 8) == 8 and sequences(made(source(batch="5 tokens")), 8) == 1
 
 
 def test_epochs_of_data_without_end(tmp_path):
     r = made(source(data="duplicate(symbols = 4, length = 8)", stop="1 epochs"))
-    with pytest.raises(PlaitError, match="no end"): last_step(r, data.open(r.data, tmp_path, 8, 0))
+    with pytest.raises(PlaitError, match="no end"): Stop(r, data.open(r.data, tmp_path, 8, 0))
 
 
 def test_training_leaves_the_surroundings_as_they_were(corpus):
@@ -147,7 +148,7 @@ def test_a_folder_is_not_trained_into_twice(corpus):
 
 
 def test_what_is_not_built_is_refused_before_anything_is_written(corpus):
-    with pytest.raises(PlaitError): Study(corpus, optimizer="muon").train("run")
+    with pytest.raises(PlaitError): Study(corpus, every="every 5 steps { evaluate(bleu) }").train("run")
     assert not (corpus / "run").exists()
 
 
@@ -296,11 +297,11 @@ class Breaking(Small):
         super().__init__(5, 8)
         self.at, self.calls = at, 0
 
-    def loss(self, text):
+    def losses(self, text):
         self.calls += self.training
         if self.calls == self.at:
             with torch.no_grad(): self.drop.p, self.embed.weight[:], self.out.weight[:] = 0, 1e20, 1e20
-        return super().loss(text)
+        return super().losses(text)
 
 
 def test_a_loss_that_is_not_finite(corpus):
