@@ -74,6 +74,11 @@ def warn(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def leads() -> bool:
+    """Is this the process that speaks, of those that a launcher started?"""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def console():
     from rich.console import Console
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from plait.dsl.errors import error
 from plait.runtime.data import Dataset
+from plait.runtime.ranks import ALONE, Ranks
 from plait.runtime.sources import METRICS, METRICS_BUILT
 
 
@@ -19,9 +20,10 @@ def mix(seed: int, *at: int) -> int:
 
 
 def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
-             device: torch.device | str = "cpu", seed: int = 0) -> dict[str, float | int]:
+             device: torch.device | str = "cpu", seed: int = 0, ranks: Ranks = ALONE) -> dict[str, float | int]:
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
     each target of the validation part once. The loss is plain, whatever smoothing the module is trained with.
+    batch: sequences at once, on each of the ranks.
 
     The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
@@ -34,13 +36,14 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     torch.manual_seed(mix(seed, 0))
     try:
         with torch.no_grad():
-            for inputs in dataset.validation(batch):
-                given = tuple(t.to(device) for t in inputs)
+            for inputs in dataset.validation(batch * ranks.count):
+                given = tuple(t.to(device) for t in ranks.rows(inputs))
                 part, n, right = module.score(*given)                                      # type: ignore[operator]
                 total, count, correct = total + float(part), count + int(n), correct + int(right)
     finally: module.train(training)
+    total, count, correct = ranks.total(total, count, correct)
     if count == 0: raise error("E0611", "the validation part has no symbol to predict")
     if not math.isfinite(total): raise error("E0622", f"the loss over the validation part is not finite: {total:g}")
     loss = total / count
     known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
-    return {**{m: known[m] for m in metrics}, "count": count}
+    return {**{m: known[m] for m in metrics}, "count": int(count)}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from plait.dsl.errors import error
 from plait.runtime.formula import Unbound
 from plait.runtime.optimizers import Adafactor, Muon, MuonAndAdam
+from plait.runtime.ranks import whole
 from plait.runtime.recipe import Described, Recipe
 
 APART = ("gate", "g")                            # axes that tell matrices of one parameter apart: gates of a recurrence, groups
@@ -105,7 +106,7 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def clip(parameters: Iterable[Tensor], norm: float | None) -> float:
     """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that."""
     moved = [p for p in parameters if p.grad is not None]
-    total = nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None])
+    total = whole(nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None]))
     if norm is not None: nn.utils.clip_grads_with_norm_(moved, norm, total)
     return total.item()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from plait.compiler.graph import live
 from plait.compiler.lowering import tensors
 from plait.dsl.errors import PlaitError, error
 from plait.runtime.module import Module
+from plait.runtime.recipe import Described
 
 SHARDS = ("ddp", "fsdp")
+CUTTABLE = ("adam", "adamw", "sgd")                            # optimisers that take each number of a parameter by itself
 TIMEOUT = 600.0                                                # seconds that a process waits for the others
 
 
@@ -58,6 +61,10 @@ class Ranks:
         missing = size * self.count - len(inputs[0])
         return tuple(_filled(x, missing)[self.rank * size:(self.rank + 1) * size] for x in inputs)
 
+    def __str__(self) -> str:
+        if not self.together: return ""
+        return f", {self.count:,} ranks by {self.shard}" + (", parameters on the host" if self.offload else "")
+
     def as_json(self) -> dict: return {"count": self.count, "shard": self.shard, "offload": self.offload}
 
     # -- numbers -------------------------------------------------------------------------------------------------------------
@@ -66,6 +73,11 @@ class Ranks:
         here = torch.stack([torch.as_tensor(x).detach().to("cpu", torch.float64) for x in numbers])
         if self.together: dist.all_reduce(here)
         return tuple(here.tolist())
+
+    def sums(self, *here: Tensor) -> tuple[Tensor, ...]:
+        """The same as tensors where these are."""
+        if not self.together: return here
+        return tuple(torch.as_tensor(t, dtype=x.dtype, device=x.device) for t, x in zip(self.total(*here), here))
 
     def any(self, here: bool) -> bool:
         """Does it hold on some rank?"""
@@ -115,9 +127,6 @@ class Ranks:
         for method in ("losses", "score"): register_fsdp_forward_method(module, method)
 
 
-ALONE = Ranks()
-
-
 @dataclass(frozen=True)
 class Spread:
     """A module over the ranks. losses: as the module's own, of this rank's rows; its backward brings the gradients together."""
@@ -125,10 +134,20 @@ class Spread:
     losses: Callable[..., tuple[Tensor, Tensor, Tensor]]
     ranks: Ranks
 
+    def back(self, total: Tensor) -> None:
+        """The backward of a summed loss. What comes together is the mean over the ranks, so each brings as many times its own."""
+        (total * self.ranks.count if self.ranks.together else total).backward()
+
     @contextmanager
     def part(self, last: bool) -> Iterator[None]:
         """One of several backwards of a step: the ranks' gradients meet in the last (where ranks hold parts, in each)."""
         with nullcontext() if last or not isinstance(self.losses, nn.parallel.DistributedDataParallel) else self.losses.no_sync(): yield
+
+
+ALONE = Ranks()
+
+
+def alone(module: nn.Module) -> Spread: return Spread(module, module.losses, ALONE)                       # type: ignore[arg-type]
 
 
 class Losses(nn.Module):
@@ -166,6 +185,13 @@ def whole(x: Tensor) -> Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
+def fits(ranks: Ranks, optimizer: Described) -> None:
+    """Raises PlaitError for an optimiser that needs whole matrices, where each rank has a part."""
+    if ranks.parts and optimizer.kind not in CUTTABLE:
+        raise error("E0636", f"the optimizer `{optimizer.kind}` cannot be trained with yet where each rank has a part of every parameter",
+                    optimizer.span, help=f"--shard ddp, or an optimizer of {', '.join(CUTTABLE)}")
+
+
 # ---- coming together, and ending ----------------------------------------------------------------------------------------
 JOINED: list[int] = []                                         # this process's rank, once it has met others
 
@@ -192,6 +218,13 @@ def join(device: torch.device, shard: str = "ddp", offload: bool = False, timeou
         raise error("E0626", f"the {ranks.count:,} processes of this training do not come together: {_first_line(why)}", help=HOW) from None
     JOINED.append(ranks.rank)
     return ranks, device
+
+
+def leave(code: object) -> None:
+    """Ends this process now. An ordinary end would take the network down first, and in that a process that is left alone may wait, or
+    abort."""
+    for stream in (sys.stdout, sys.stderr): stream.flush()
+    os._exit(code if isinstance(code, int) else 1 if code else 0)
 
 
 HOW = "torchrun --nproc-per-node 2 -m plait train SPEC"
