@@ -8,7 +8,7 @@ from plait.compiler.file import File, inlined, open_file
 from plait.dsl import override
 from plait.dsl.errors import Diagnostic, PlaitError, Span, error
 from plait.dsl.parser import parse, parse_override
-from plait.dsl.spec import Call, Expr, Override, Spec, Text
+from plait.dsl.spec import Call, Expr, Override, Spec, Text, Tuple
 
 LARGEST = 2**20                                               # bytes of a spec
 
@@ -82,5 +82,6 @@ def _from_here(o: Override, folder: Path) -> Override:
 
 
 def _path(e: Expr, folder: Path) -> Expr:
+    if isinstance(e, Tuple): return replace(e, items=tuple(_path(item, folder) for item in e.items))
     if not isinstance(e, Text) or e.value.startswith("builtin:") or (folder / e.value).exists() or not Path(e.value).exists(): return e
     return replace(e, value=str(Path(e.value).resolve()))

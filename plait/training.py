@@ -47,6 +47,7 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
     sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
     with together(ranks): folder = ranks.led(Path(out) if out is not None else record.default_folder(name))
     if not ranks.lead: console = None
+    for note in made.dataset.notes if console is not None else (): console.print(note)
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
@@ -70,7 +71,7 @@ def derived(made: Prepared, device: str, ranks: Ranks = ALONE) -> Derived:
     work = program.sizes.bind(b=mine).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     try: most = None if ranks.parts else peak(step, min(mine, part(made.recipe, length)))
     except PlaitError: most = None
-    return Derived(work or 0, most)
+    return Derived(work, most)
 
 
 def _trained(file: File) -> str:
@@ -121,7 +122,7 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
     step = _trained_weights(folder, made.module, say, best, average)
-    found = measure(made.module, made.dataset, metrics or made.recipe.metrics or ("loss",), batch=part(made.recipe, made.dataset.length),
+    found = measure(made.module, made.dataset.by(made.recipe.microbatch or made.recipe.batch), metrics or made.recipe.metrics or ("loss",),
                     device=device_of(device), seed=made.recipe.seed)
     return {"step": step, **found}
 

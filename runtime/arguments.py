@@ -107,6 +107,12 @@ def text(e: Expr, scope: Scope) -> str:
     raise error("E0633", "a text in double quotes is needed here", e.span, help=f'"{e.name}"' if isinstance(e, Name) else "")
 
 
+def names(e: Expr, scope: Scope) -> tuple[str, str]:
+    """Two files."""
+    if isinstance(e, Tuple) and len(e.items) == 2: return text(e.items[0], scope), text(e.items[1], scope)
+    raise error("E0633", "two texts in double quotes are needed here", e.span, help='("val.en", "val.de")')
+
+
 def flag(e: Expr, scope: Scope) -> bool:
     if isinstance(e, Name) and e.name in ("true", "false"): return e.name == "true"
     raise error("E0633", "`true` or `false` is needed here", e.span)

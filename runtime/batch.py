@@ -1,7 +1,6 @@
 """How many sequences a step takes, in how many parts, and when a run is at its end."""
 from __future__ import annotations
 
-import math
 import os
 
 from torch import Tensor
@@ -34,38 +33,41 @@ def _rows(amount: Amount, length: int) -> int:
     return count if amount.unit == "sequences" else max(1, count // length)
 
 
-def parts(inputs: tuple[Tensor, ...], rows: int) -> list[tuple[Tensor, ...]]:
-    """A batch in parts of so many sequences; the last may have fewer."""
-    return list(zip(*(t.split(rows) for t in inputs)))
+def parts(inputs: tuple[Tensor, ...], micro: Amount | None, length: int) -> list[tuple[Tensor, ...]]:
+    """A batch in parts of so many sequences, or of as many tokens, by the longest row of an input, which is at most n; the last may
+    have fewer. length: n."""
+    if micro is None: return [inputs]
+    longest = max((t.shape[1] for t in inputs if t.dim() > 1), default=1)
+    return list(zip(*(t.split(_rows(micro, min(length, longest))) for t in inputs)))
 
 
 class Stop:
-    """When a run ends: at a step, or after so much time in training steps."""
+    """When a run ends: at a step, or after so many tokens, or after so much time in training steps."""
 
     def __init__(self, recipe: Recipe, dataset: Dataset):
-        """Raises PlaitError for epochs of data that has no end. An epoch is as many windows as have the targets of the training part."""
-        amount, unit, span = float(recipe.stop.amount), recipe.stop.unit, recipe.stop.span         # type: ignore[arg-type]
-        self.seconds = amount * 60 if unit == "minutes" else None
-        self.step: int | None = None
-        if unit == "steps": self.step = int(recipe.stop.amount)                            # type: ignore[arg-type]
-        if unit == "epochs" and not dataset.symbols:
-            raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", span, help="stop = 1k steps")
-        targets = sequences(recipe, dataset.length) * dataset.length
-        if unit == "epochs": self.step = math.ceil(recipe.stop.amount * dataset.symbols / targets)   # type: ignore[operator]
-        if unit == "tokens": self.step = math.ceil(recipe.stop.amount / targets)           # type: ignore[operator]
+        """Raises PlaitError for epochs of data that has no end."""
+        self.unit, amount = recipe.stop.unit, recipe.stop.amount
+        if self.unit == "epochs" and not dataset.symbols:
+            raise error("E0636", f"`{recipe.data.kind}` has no end, so no epochs", recipe.stop.span, help="stop = 1k steps")
+        if self.unit == "epochs": self.unit, amount = "steps", dataset.by(recipe.batch).steps(amount)    # type: ignore[arg-type]
+        self.amount = float(amount) * 60 if self.unit == "minutes" else int(amount)        # type: ignore[arg-type]
+        self.first = dataset.tokens(dataset.by(recipe.batch).batch(1)) if self.unit == "tokens" else 0
+
+    def _done(self, state: State) -> float:
+        return {"steps": state.step, "tokens": state.tokens, "minutes": state.seconds}[self.unit]
 
     def last(self, state: State) -> int:
-        """The last step of the schedule. Of a run that stops by time: where the pace so far would end it, so that what has passed of the
-        schedule is what has passed of the time; before the first step, as if that were endless."""
-        if self.step is not None: return self.step
-        assert self.seconds is not None
-        return max(state.step + 1, round(state.step * self.seconds / state.seconds)) if state.step and state.seconds else 10**9
+        """The last step of the schedule. Of a run that stops by tokens or by time: where the pace so far would end it, so that what has
+        passed of the schedule is what has passed of these."""
+        if self.unit == "steps": return int(self.amount)
+        done, step = (self._done(state), state.step) if state.step else (self.first, 1)
+        if self.unit == "tokens": return max(state.step + 1, -(-int(self.amount) * step // int(done)))
+        return max(state.step + 1, round(step * self.amount / done)) if done else 10**9        # by time, before the first step
 
     def reached(self, state: State, steps: int | None) -> bool:
-        """steps: the step to end at instead. A run that stops by time ends when it is over, whatever the steps."""
-        if self.seconds is not None and state.seconds >= self.seconds: return True
-        end = self.step if steps is None else steps
-        return end is not None and state.step >= end
+        """steps: the step to end at instead. A run that stops by tokens or time has ended there, whatever the steps."""
+        if steps is not None and state.step >= steps: return True
+        return self._done(state) >= self.amount and (steps is None or self.unit != "steps")
 
     def __str__(self) -> str:
-        return f"{self.step:,} steps" if self.step is not None else f"{(self.seconds or 0) / 60:,.4g} minutes"
+        return f"{self.amount / 60:,.4g} minutes" if self.unit == "minutes" else f"{self.amount:,} {self.unit}"

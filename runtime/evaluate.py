@@ -19,13 +19,13 @@ def mix(seed: int, *at: int) -> int:
     return int.from_bytes(hashlib.sha256(":".join(map(str, (seed, *at))).encode()).digest()[:8]) >> 1
 
 
-def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int = 32,
+def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("loss",), *, batch: int | None = None,
              device: torch.device | str = "cpu", seed: int = 0, ranks: Ranks = ALONE) -> dict[str, float | int]:
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
     each target of the validation part once. The loss is plain, whatever smoothing the module is trained with.
-    batch: sequences at once, on each of the ranks.
 
-    The module is left in the mode it was in, and its random layers (hashing) are seeded with `seed`.
+    batch: sequences at a time; None: as many as the dataset's own batches have; ranks share them. The module is left in the mode it was in, and its random
+    layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
     for m in metrics:
         if m in METRICS_BUILT: continue
@@ -36,7 +36,7 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     torch.manual_seed(mix(seed, 0))
     try:
         with torch.no_grad():
-            for inputs in dataset.validation(batch * ranks.count):
+            for inputs in dataset.validation(batch):
                 given = tuple(t.to(device) for t in ranks.rows(inputs))
                 part, n, right = module.score(*given)                                      # type: ignore[operator]
                 total, count, correct = total + float(part), count + int(n), correct + int(right)

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import tempfile
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from plait.dsl.errors import Span, error
+from plait.dsl.errors import PlaitError, Span, error
 from plait.dsl.suggest import ALIASES, suggest
 
 
@@ -21,7 +23,9 @@ def python_docs() -> bytes:
 
 BUILTIN = {"python_docs": python_docs}
 UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-LARGEST = 2**31                                # bytes that are unpacked into memory
+LARGEST = 2**34                                # bytes that are unpacked: what unpacks to more is no text but a trap
+IN_MEMORY = 2**26                              # bytes that are unpacked, or numbered, in memory; more go into a temporary file
+PIECE = 2**20
 
 
 def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
@@ -35,28 +39,75 @@ def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
         size = path.stat().st_size
         if size == 0: raise error("E0611", f"`{name}` is empty", span)
         if path.suffix not in UNPACK: return np.memmap(path, np.uint8, "r")
-        with UNPACK[path.suffix](path, "rb") as packed: unpacked = packed.read(LARGEST + 1)
+        found = _unpacked(path, name, span)
     except FileNotFoundError: raise error("E0610", f"there is no file `{name}`", span, help=_nearby(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as why:
         raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None
     except OSError as why:
         if why.errno is None: raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None      # bz2 says it so
         raise error("E0610", f"`{name}` cannot be read: {why.strerror or why}", span) from None
-    if len(unpacked) > LARGEST:
-        raise error("E0611", f"`{name}` unpacks to more than {LARGEST / 2**30:g} GiB", span,
-                    help="unpack it first: a plain file is mapped, not read")
-    if not unpacked: raise error("E0611", f"`{name}` is empty", span)
-    return np.frombuffer(unpacked, np.uint8)
+    if not len(found): raise error("E0611", f"`{name}` is empty", span)
+    return found
 
 
-def utf8(raw: np.ndarray, name: str, span: Span | None) -> str:
-    """The text. Raises PlaitError at the first byte that is no UTF-8."""
-    data = raw.tobytes()
-    try: return data.decode()
-    except UnicodeDecodeError as why:
-        line = data.count(b"\n", 0, why.start) + 1
-        raise error("E0612", f"`{name}` is not UTF-8 text", span, numbers=f"byte {why.start:,} (line {line:,}) is 0x{data[why.start]:02x}",
-                    help="tokens = bytes reads any file") from None
+def _unpacked(path: Path, name: str, span: Span | None) -> np.ndarray:
+    """The bytes of a packed file: in memory while they are few, else in a temporary file that is mapped."""
+    with UNPACK[path.suffix](path, "rb") as packed:
+        start = packed.read(min(IN_MEMORY, LARGEST) + 1)
+        if len(start) <= min(IN_MEMORY, LARGEST): return np.frombuffer(start, np.uint8)
+
+        def pieces() -> Iterator[np.ndarray]:
+            piece, total = start, 0
+            while piece:
+                total += len(piece)
+                if total > LARGEST:
+                    raise error("E0611", f"`{name}` unpacks to more than {LARGEST / 2**30:g} GiB", span,
+                                help="unpack it first: a plain file is mapped, not read")
+                yield np.frombuffer(piece, np.uint8)
+                piece = packed.read(PIECE)
+        return kept(pieces(), np.dtype(np.uint8), True, name, span)
+
+
+def kept(pieces: Iterable[np.ndarray], dtype: np.dtype, mapped: bool, name: str, span: Span | None) -> np.ndarray:
+    """The pieces one after another. mapped: in a file without a name in the folder for temporary files, which is gone with the process.
+    It is written and then mapped, since a full disk is told to who writes and kills who stores into a map."""
+    if not mapped: return np.concatenate([np.empty(0, dtype), *pieces])
+    with tempfile.TemporaryFile(prefix="plait-") as file:
+        for piece in pieces:
+            data = np.ascontiguousarray(piece, dtype).data
+            try: file.write(data)
+            except OSError as why: raise _no_room(name, why, span) from None
+        try: file.flush()
+        except OSError as why: raise _no_room(name, why, span) from None
+        return np.memmap(file, dtype, "r")
+
+
+def _no_room(name: str, why: OSError, span: Span | None) -> PlaitError:
+    return error("E0610", f"`{name}` is read by way of {tempfile.gettempdir()}, which refuses: {why.strerror or why}", span,
+                 help="TMPDIR=FOLDER names another folder for temporary files")
+
+
+def not_utf8(raw: np.ndarray, name: str, at: int, span: Span | None, help: str = "tokens = bytes reads any file") -> PlaitError:
+    """The mistake of a byte that is no UTF-8, with its line."""
+    line = 1 + sum(int((raw[first:min(first + PIECE, at)] == 10).sum()) for first in range(0, at, PIECE))
+    return error("E0612", f"`{name}` is not UTF-8 text", span, numbers=f"byte {at:,} (line {line:,}) is 0x{int(raw[at]):02x}",
+                 help=help)
+
+
+def lines(raw: np.ndarray, name: str, span: Span | None) -> Iterator[str]:
+    """The lines of a UTF-8 text, without their ends; the file is read a piece at a time. Raises PlaitError at a byte that is no UTF-8."""
+    left, at = b"", 0
+    for first in range(0, len(raw), PIECE):
+        *whole, left = (left + raw[first:first + PIECE].tobytes()).split(b"\n")
+        for line in whole:
+            yield _decoded(line, raw, name, at, span)
+            at += len(line) + 1
+    if left: yield _decoded(left, raw, name, at, span)
+
+
+def _decoded(line: bytes, raw: np.ndarray, name: str, at: int, span: Span | None) -> str:
+    try: return line.decode().removesuffix("\r")
+    except UnicodeDecodeError as why: raise not_utf8(raw, name, at + why.start, span, "write it anew as UTF-8") from None
 
 
 def _builtin(name: str, span: Span | None) -> bytes:

@@ -16,8 +16,8 @@ SIDE = 1024                                      # of the square matrices whose 
 @dataclass(frozen=True)
 class Derived:
     """Of one training step. work: multiply-adds of products of the whole batch, forward, recomputed and backward. peak: bytes of
-    parameters, gradients, what Adam remembers, activations of what is computed at once; None where it has no number."""
-    work: int
+    parameters, gradients, what Adam remembers, activations of what is computed at once. None where lengths are free."""
+    work: int | None
     peak: int | None
 
 
@@ -60,14 +60,15 @@ class Meter:
     @cached_property
     def rate(self) -> float: return rate(self.device, self.dtype)
 
-    def share(self, seconds: float) -> float:
+    def share(self, seconds: float) -> float | None:
         """Of the machine's rate of products, in a step that took so long."""
-        return self.derived.work / seconds / self.rate
+        return None if self.derived.work is None else self.derived.work / seconds / self.rate
 
     def as_json(self, step: int) -> dict:
         """The first step of a session compiles, so it is not counted where there are others."""
         seconds = statistics.median(self.steps[1:] or self.steps)
         return {"step": step, "steps_measured": len(self.steps[1:] or self.steps), "precision": str(self.dtype).removeprefix("torch."),
                 "derived": {"work_a_step": self.derived.work, "peak_bytes": self.derived.peak},
-                "measured": {"seconds_a_step": seconds, "work_a_second": self.derived.work / seconds, "machine_work_a_second": self.rate,
+                "measured": {"seconds_a_step": seconds, "work_a_second": self.derived.work and self.derived.work / seconds,
+                             "machine_work_a_second": self.rate,
                              "share_of_machine": self.share(seconds), "peak_bytes": peak_memory(self.device), "bytes_before": self.before}}

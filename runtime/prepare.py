@@ -62,9 +62,9 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
         raise error("E0637", f"no train block is for the model `{model}`", file.models[model].name_span, help=f"train {model} {{ … }}")
     if not SOURCES[found.data.kind].built: trainable(found)
     dataset = data.open_for(program, found.data, folder, found.seed, codec)
-    vocabulary = program.inputs[0].classes
-    if program.sizes.integer(vocabulary) is None:
-        spec = _bound(spec, str(vocabulary), dataset.codec.size, found.data.span)
+    free = {str(i.classes): size for i, size in zip(program.inputs, dataset.classes) if program.sizes.integer(i.classes) is None}
+    if free:
+        for dim, size in free.items(): spec = _bound(spec, dim, size, found.data.span)
         file = open_file(spec)
         program = expand(file, model, loss=True)
         found = recipe(file.spec, model, file.values(model)) or found
@@ -76,7 +76,7 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
         torch.manual_seed(found.seed)
         module = Module(applied(program, how.choice), device=device if whole else "cpu", compile=compile, kernels=how.kernels)
     module.autocast = PRECISIONS[found.precision]
-    return Prepared(module, found, dataset, render(spec), how)
+    return Prepared(module, found, dataset.by(found.batch), render(spec), how)
 
 
 def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True,

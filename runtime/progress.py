@@ -25,7 +25,8 @@ class _Bar:
     def step(self, step: int, loss: float, tokens_per_second: float, seconds: float, last: int) -> None:
         more = {}
         if self.meter is not None:
-            more = {"share": f"{self.meter.share(seconds):.0%} of peak", "memory": f"{peak_memory(self.meter.device) / 2**30:.2f} GiB"}
+            share = self.meter.share(seconds)
+            more = {"share": "" if share is None else f"{share:.0%} of peak", "memory": f"{peak_memory(self.meter.device) / 2**30:.2f} GiB"}
         self.bar.update(self.task, completed=step, total=last, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s", **more)
 
     def line(self, text: str) -> None:

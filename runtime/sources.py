@@ -1,6 +1,6 @@
 """What may stand behind `data`, `optimizer` and `every` in a train block: one entry each, with its arguments. Needs no torch.
 
-A new data source is an entry here and one in `plait.runtime.data`; a new optimiser an entry here and one in `plait.runtime.optim`."""
+A new data source is an entry here and one in `plait.runtime.data.opening`; a new optimiser one here and one in `plait.runtime.optim`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from plait.dsl.errors import error
 from plait.dsl.spec import Call, Expr, Name
-from plait.runtime.arguments import Parameter, arguments, betas, flag, real, split, text, whole, word
+from plait.runtime.arguments import Parameter, arguments, betas, flag, names, real, split, text, whole, word
 from plait.runtime.formula import Scope
 
 
@@ -41,11 +41,12 @@ SOURCES: dict[str, Entry] = {
     "bytes": Entry({"file": FILE, "split": SPLIT}),
     "duplicate": Entry({"symbols": SYMBOLS, "length": LENGTH}),
     "copy": Entry({"symbols": SYMBOLS, "length": LENGTH}),
-    "reverse": Entry({"symbols": SYMBOLS, "length": LENGTH}, built=False),
-    "listops": Entry({"length": LENGTH}, built=False),
-    "parallel_text": Entry({"source": FILE, "target": FILE, "tokenizer": Parameter(tokenizer, "characters")}, built=False),
-    "images": Entry({"file": FILE}, built=False),
-    "sequences": Entry({"file": FILE}, built=False),
+    "reverse": Entry({"symbols": SYMBOLS, "length": LENGTH}),
+    "listops": Entry({"length": LENGTH, "depth": Parameter(whole(1, 100), 10), "arguments": Parameter(whole(2, 100), 10)}),
+    "parallel_text": Entry({"source": FILE, "target": FILE, "tokenizer": Parameter(tokenizer, "characters"),
+                            "validation": Parameter(names, None), "split": Parameter(split, (Fraction(98, 100), Fraction(2, 100)))}),
+    "images": Entry({"file": FILE, "split": SPLIT}),
+    "sequences": Entry({"file": FILE, "split": SPLIT}),
 }
 
 EPS = Parameter(real(lambda x: x > 0, "above 0"), 1e-8)

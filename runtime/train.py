@@ -15,7 +15,7 @@ from torch import nn
 
 from plait.dsl.errors import PlaitError
 from plait.runtime import checkpoint, optim, record
-from plait.runtime.batch import Stop, part, parts, sequences
+from plait.runtime.batch import Stop, parts, sequences
 from plait.runtime.data import Dataset
 from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.measured import Derived, Meter
@@ -90,13 +90,13 @@ class Training:
 
     def __init__(self, module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, device: torch.device, stop: Stop,
                  state: checkpoint.State, derived: Callable[[], Derived] | None = None, ranks: Ranks = ALONE):
-        self.module, self.recipe, self.dataset, self.folder, self.device = module, recipe, dataset, folder, device
-        self.stop, self.state, self.saved, self.ranks = stop, state, state.step, ranks
+        self.module, self.recipe, self.folder, self.device, self.ranks = module, recipe, folder, device, ranks
+        self.dataset, self.held_out = dataset.by(recipe.batch), dataset.by(recipe.microbatch or recipe.batch)
+        self.stop, self.state, self.saved = stop, state, state.step
         self.spread = ranks.spread(module, device)
         self.optimizer = optim.build(module, recipe.optimizer)
         self.average = optim.Average(module, recipe.average) if recipe.average is not None else None
-        self.size = sequences(recipe, dataset.length)
-        self.rows = min(part(recipe, dataset.length), -(-self.size // ranks.count))
+        sequences(recipe, dataset.length)                  # a batch that memory cannot hold
         dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
         self.meter = Meter(derived, device, dtype) if derived is not None else None
         self.halted = False                                # some rank was asked to stop
@@ -124,10 +124,11 @@ class Training:
         started, step = time.perf_counter(), self.state.step + 1
         last = self.stop.last(self.state)
         self.lr = optim.rate(self.recipe, step, last)
-        batch = self.dataset.batch(step, self.size)
-        inputs = tuple(t.to(self.device) for t in self.ranks.rows(batch))
+        given = self.dataset.batch(step)
+        count, inputs = self.dataset.tokens(given), tuple(t.to(self.device) for t in self.ranks.rows(given))
+        cut = parts(inputs, self.recipe.microbatch, self.dataset.length)
         within = (lambda: False) if self.ranks.together else stopped          # ranks stop together, between two steps
-        try: found = update(self.module, self.optimizer, self.recipe, parts(inputs, self.rows), step, self.lr, within, self.spread)
+        try: found = update(self.module, self.optimizer, self.recipe, cut, step, self.lr, within, self.spread)
         except NotFinite as why: raise self._diverged(why.what, why.numbers, why.layer) from None
         if found is None:
             self.halted = True
@@ -135,10 +136,10 @@ class Training:
         self.loss, norm = found
         if self.average is not None: self.average.update(step)
         spent, asked = self.ranks.total(time.perf_counter() - started, stopped())
-        self.halted, spent, tokens = asked > 0, spent / self.ranks.count, len(batch[0]) * self.dataset.length
-        self.state = replace(self.state, step=step, tokens=self.state.tokens + tokens, seconds=self.state.seconds + spent)
+        self.halted, spent = asked > 0, spent / self.ranks.count
+        self.state = replace(self.state, step=step, tokens=self.state.tokens + count, seconds=self.state.seconds + spent)
         if self.meter is not None: self.meter.steps.append(spent)
-        shown.step(step, self.loss, tokens / spent, spent, last if steps is None else steps)
+        shown.step(step, self.loss, count / spent, spent, last if steps is None else steps)
         if self.ranks.lead:
             record.add(self.folder, step, "train", loss=self.loss, lr=self.lr, gradient_norm=norm, seconds=round(self.state.seconds, 3),
                        tokens=self.state.tokens)
@@ -176,8 +177,7 @@ class Training:
         return diverged(self.recipe, what, numbers, checkpoint.steps(self.folder), layer)
 
     def _evaluate(self, metrics: tuple[str, ...], shown: Shown) -> None:
-        found = evaluate(self.module, self.dataset, metrics, batch=self.rows, device=self.device, seed=self.recipe.seed,
-                         ranks=self.ranks)
+        found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed, ranks=self.ranks)
         self.metrics = found
         if not self.ranks.lead: return
         record.add(self.folder, self.state.step, "validation", **found, seconds=round(self.state.seconds, 3), tokens=self.state.tokens)

@@ -117,8 +117,6 @@ def test_wrong(keys, code, part):
 
 
 @pytest.mark.parametrize("keys, part", [
-    ({"data": 'parallel_text("a", "b", tokenizer = bpe(37k))'}, "parallel_text"),
-    ({"data": 'images("digits")'}, "images"), ({"data": "reverse"}, "reverse"), ({"data": "listops"}, "listops"),
     ({"every": "every 5 steps { evaluate(bleu) }"}, "bleu"),
     ({"every": "every 5 steps { checkpoint(keep = 2, best = bleu) }"}, "bleu"),
 ])

@@ -115,7 +115,7 @@ def test_clipping():
 def test_amounts(corpus):
     """An epoch has 899 targets; a batch of 4 windows of 8 has 32: 28.1 steps. 64 tokens are 8 sequences of 8."""
     study = Study(corpus, stop="1 epochs")
-    assert Stop(study.recipe, study.data).step == 29
+    assert Stop(study.recipe, study.data).amount == 29
     assert sequences(made(source(batch="64 tokens")), 8) == 8 and sequences(made(source(batch="5 tokens")), 8) == 1
 
 

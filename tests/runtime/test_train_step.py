@@ -11,7 +11,7 @@ from plait.runtime import optim
 from plait.runtime.batch import Stop, part, parts
 from plait.runtime.checkpoint import State
 from plait.runtime.optimizers import orthogonal
-from plait.runtime.recipe import Described
+from plait.runtime.recipe import Amount, Described
 from plait.runtime.sources import OPTIMIZERS
 from plait.runtime.step import gradient, mean, update
 
@@ -19,6 +19,10 @@ from .conftest import Small
 from .tiny import FAMILIES, made, spec, trained
 
 STILL = {k: v for k, v in FAMILIES.items() if "dropout" not in v and k != "lsh"}          # nothing random in them
+
+
+def cut(inputs, rows):
+    return parts(inputs, Amount(rows, "sequences"), 8)
 
 
 def grads(module):
@@ -43,7 +47,7 @@ def test_parts_have_the_gradient_of_the_whole(corpus, family, rows):
     assert count == 30
     whole.backward()
     wanted = grads(p.module)
-    found = gradient(p.module, parts(x, rows), lambda k: None)
+    found = gradient(p.module, cut(x, rows), lambda k: None)
     assert found is not None and found[1] == 30
     assert found[0] / 30 == pytest.approx(whole.item(), rel=1e-6)
     mean(p.module, found[1])
@@ -57,7 +61,7 @@ def test_a_mean_of_means_is_another_gradient(corpus):
     p.module.loss(*x).backward()
     wanted = grads(p.module)
     p.module.zero_grad()
-    for some in parts(x, 2): (p.module.loss(*some) / 3).backward()
+    for some in cut(x, 2): (p.module.loss(*some) / 3).backward()
     assert any(not torch.allclose(g, wanted[name], rtol=1e-2, atol=1e-4) for name, g in grads(p.module).items())
 
 
@@ -76,7 +80,15 @@ def test_rows_of_a_part(corpus):
     """16 tokens are 2 rows of 8; 9 tokens one; no part is larger than the batch."""
     def rows(**keys): return part((p := made(spec("gru(d)", **keys), corpus)).recipe, p.dataset.length)
     assert rows() == 5 and rows(batch="48 tokens", microbatch="16 tokens") == 2 and rows(batch="45 tokens", microbatch="9 tokens") == 1
-    assert [len(x[0]) for x in parts((torch.zeros(5, 9),), 2)] == [2, 2, 1]
+    assert [len(x[0]) for x in cut((torch.zeros(5, 9),), 2)] == [2, 2, 1]
+    assert [len(x[0]) for x in parts((torch.zeros(5, 9),), None, 8)] == [5]
+
+
+def test_tokens_of_a_part_are_counted_by_its_longest_row():
+    """24 tokens are one row of a source of 16 or two of 12, whatever the model could read; a class of a sequence goes along."""
+    for length, rows in ((16, 1), (12, 2), (8, 3)):
+        given = torch.zeros(6, length), torch.zeros(6, 4), torch.zeros(6)
+        assert {len(t) for part in parts(given, Amount(24, "tokens"), 512) for t in part} == {rows}
 
 
 def test_every_part_has_random_numbers_of_its_own(corpus):
@@ -97,7 +109,7 @@ def test_a_stop_between_parts_leaves_everything(corpus):
     before = {k: v.clone() for k, v in p.module.state_dict().items()}
     calls = iter([False, True])
     x = batch_of(p)
-    assert update(p.module, optim.build(p.module, p.recipe.optimizer), p.recipe, parts(x, 1), 1, 0.1, lambda: next(calls)) is None
+    assert update(p.module, optim.build(p.module, p.recipe.optimizer), p.recipe, cut(x, 1), 1, 0.1, lambda: next(calls)) is None
     assert all(torch.equal(before[k], v) for k, v in p.module.state_dict().items()) and all(q.grad is None for q in p.module.parameters())
 
 
@@ -105,17 +117,22 @@ def test_a_batch_without_a_target_moves_nothing(corpus):
     p = made(spec("gru(d)", optimizer="sgd"), corpus)
     (x,) = p.dataset.batch(1, 2)
     x[:, 1:] = ~x[:, 1:]
-    assert update(p.module, optim.build(p.module, p.recipe.optimizer), p.recipe, parts((x,), 1), 1, 0.1) == (0.0, 0.0)
+    assert update(p.module, optim.build(p.module, p.recipe.optimizer), p.recipe, cut((x,), 1), 1, 0.1) == (0.0, 0.0)
 
 
 # ---- when a run ends ---------------------------------------------------------------------------------------------------
 def test_stops(corpus):
-    """5 rows of 8 are 40 targets a step. Half of two minutes after 30 steps: the schedule has 60."""
+    """5 rows of 8 are 40 targets a step. Half of two minutes after 30 steps: the schedule has 60. 1,000 tokens at 30 a step are 34."""
     def stop(**keys): return Stop((p := made(spec("gru(d)", **keys), corpus)).recipe, p.dataset)
-    assert stop(stop="7 steps").step == 7 and stop(stop="1k tokens").step == 25 and stop(stop="1001 tokens").step == 26
+    start = State(0, 0, 0.0, "", 1)
+    assert [stop(stop=s).last(start) for s in ("7 steps", "1k tokens", "1001 tokens")] == [7, 25, 26]
+    counted = stop(stop="1k tokens")
+    assert counted.last(State(10, 300, 1.0, "", 1)) == 34 and not counted.reached(State(25, 999, 1.0, "", 1), None)
+    assert counted.reached(State(25, 1000, 1.0, "", 1), None) and counted.reached(State(25, 1000, 1.0, "", 1), 99)
+    assert not stop(stop="7 steps").reached(State(7, 280, 1.0, "", 1), 9), "more steps than the recipe's may be asked for"
     timed = stop(stop="2 minutes")
     at = State(30, 0, 60.0, "", 1)
-    assert timed.step is None and timed.last(at) == 60 and not timed.reached(at, None) and timed.reached(at, 30)
+    assert timed.last(at) == 60 and not timed.reached(at, None) and timed.reached(at, 30)
     assert timed.reached(State(60, 0, 120.0, "", 1), None) and timed.reached(State(60, 0, 120.0, "", 1), 99)
 
 
@@ -143,7 +160,7 @@ def test_bf16_trains_every_family(corpus, family):
 def test_bf16_differs_from_fp32(corpus):
     p, q = (made(spec("gru(d)", precision=k), corpus) for k in ("bf16", "fp32"))
     x = p.dataset.batch(1, 5)
-    a, b = float(p.module.loss(*x)), float(q.module.loss(*x))
+    a, b = p.module.loss(*x).item(), q.module.loss(*x).item()
     assert a != b and a == pytest.approx(b, rel=1e-2)
 
 
