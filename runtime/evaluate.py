@@ -24,8 +24,8 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
     """The metrics asked for (of loss in nats, bits_per_token, accuracy), and `count`, the targets they are taken over:
     each target of the validation part once. The loss is plain, whatever smoothing the module is trained with.
 
-    batch: sequences at a time; None: as many as the dataset's own batches have; ranks share them. The module is left in the mode it was in, and its random
-    layers (hashing) are seeded with `seed`.
+    batch: sequences at a time, which the ranks share; None: as many as the dataset's own batches have. The module is left in the mode it
+    was in, and its random layers (hashing) are seeded with `seed`.
     Raises PlaitError for a metric that is not there, and where the validation part has no target."""
     for m in metrics:
         if m in METRICS_BUILT: continue
