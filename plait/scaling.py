@@ -11,28 +11,27 @@ from plait.api import Spec
 from plait.compiler.costs.ranks import QUANTITIES, SHARDS, Share, share
 from plait.compiler.fit import size
 from plait.compiler.graph import Value
+from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
 from plait.compiler.table import cell
 from plait.dsl.errors import error
+from plait.runtime.matrices import hidden
 from plait.runtime.recipe import Described, Recipe, recipe
 
-
-def matrix(v: Value) -> bool:
-    """Two axes of its own, or more, and no row for each symbol."""
-    return len([a for a in v.axes if a.role != "copies"]) >= 2
+# optimizer → how many numbers it remembers of a parameter of a program
+Remembered = Callable[[Described, Program, Value], sp.Expr]
 
 
-def _adafactor(v: Value) -> sp.Expr:
+def _adafactor(d: Described, program: Program, v: Value) -> sp.Expr:
     """Row and column means of the squares, of the last two axes (Shazeer & Stern 2018); of a vector, the squares."""
-    return v.size / v.axes[-1].size + v.size / v.axes[-2].size if matrix(v) else v.size
+    own = [a for a in v.axes if a.role != "copies"]
+    return v.size if len(own) < 2 else v.size / own[-1].size + v.size / own[-2].size
 
 
-# optimizer → how many numbers it remembers of a parameter
-REMEMBERED: dict[str, Callable[[Described, Value], sp.Expr]] = {
-    "adam": lambda d, v: 2 * v.size, "adamw": lambda d, v: 2 * v.size,
-    "sgd": lambda d, v: v.size if d.arguments["momentum"] else sp.Integer(0),
-    "adafactor": lambda d, v: _adafactor(v),
-    "muon": lambda d, v: v.size if matrix(v) else 2 * v.size,
+REMEMBERED: dict[str, Remembered] = {
+    "adam": lambda d, program, v: 2 * v.size, "adamw": lambda d, program, v: 2 * v.size,
+    "sgd": lambda d, program, v: v.size if d.arguments["momentum"] else sp.Integer(0), "adafactor": _adafactor,
+    "muon": lambda d, program, v: v.size if v in hidden(program) else 2 * v.size,
 }
 
 
@@ -61,14 +60,17 @@ class Scaled:
 
 
 def scaled(spec: Spec, model: str, ranks: int, shard: str) -> Scaled:
-    """Derived for one model; the batch and the optimiser are those of its train block (one sequence a process, and Adam, without one)."""
+    """Derived for one model; the batch and the optimiser are those of its train block (one sequence a process, and Adam, without one). A
+    moving average is counted with what the optimiser remembers."""
     if shard not in SHARDS: raise error("E0505", f"ranks share by {' or '.join(SHARDS)}, not by `{shard}`", help="--shard fsdp")
     found: Recipe | None = recipe(spec.file.spec, model, spec.file.values(model))
     step = spec.step(model)
     described = found.optimizer if found else Described("adam", {})
     remembered = REMEMBERED[described.kind]
 
-    def kept(v: Value) -> sp.Expr: return remembered(described, v)
+    def kept(v: Value) -> sp.Expr:
+        mean = v.size if found and found.average is not None else 0
+        return remembered(described, step.program, v) + mean
     sizes = step.program.sizes
     lengths = [sizes.integer(a.size) for i in step.program.inputs for a in i.value.axes if a.role == "sequence"]
     batch = _sequences(found.batch if found else None, lengths) or ranks

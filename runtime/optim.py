@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from plait.dsl.errors import error
 from plait.runtime.formula import Unbound
+from plait.runtime.matrices import hidden
 from plait.runtime.optimizers import Adafactor, Muon, MuonAndAdam
 from plait.runtime.ranks import whole
 from plait.runtime.recipe import Described, Recipe
-
-APART = ("gate", "g")                            # axes that tell matrices of one parameter apart: gates of a recurrence, groups
-ROWS = {"d'": 1, "u": 1, "o": 1, "h": 2}         # the first axis of a matrix → how many of its axes are what the layer makes
 
 
 def build(module: nn.Module, described: Described) -> torch.optim.Optimizer:
@@ -66,19 +64,10 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def hidden_matrices(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers: not of embeddings, positions,
-    filters of single features, norms and biases, nor of a layer that makes scores of the vocabulary."""
+    """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers, every copy by its name."""
     program = getattr(module, "program", None)
-    found: dict[str, tuple[int, int]] = {}
-    for v in program.graph.ins if hasattr(program, "graph") else ():
-        axes = [a for a in v.axes if a.role != "copies"]
-        if v.kind != "param" or "bias" in v.name.rpartition("/")[2]: continue
-        apart = next((k for k, a in enumerate(axes) if a.name not in APART), 0)
-        rows = ROWS.get(axes[apart].name, 0)
-        scores = any(i.classes is not None and axes[apart].size == i.classes for i in program.inputs)
-        if rows and not scores and len(axes) > apart + rows:
-            for path in _paths(module._places[v.name]): found[".".join(path)] = apart, rows          # type: ignore[index]
-    return found
+    if not hasattr(program, "graph"): return {}
+    return {".".join(path): at for v, at in hidden(program).items() for path in _paths(module._places[v.name])}   # type: ignore[arg-type,index]
 
 
 def _paths(place: object) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FLOORS = {"dsl": 0, "compiler": 1, "runtime": 2, "plait": 3}
-TORCH_FREE = ("runtime/recipe.py", "runtime/formula.py", "runtime/arguments.py", "runtime/sources.py")   # `plait check` reads train blocks
+# `plait check` reads train blocks, `plait table` asks what an optimiser remembers
+TORCH_FREE = ("runtime/recipe.py", "runtime/formula.py", "runtime/arguments.py", "runtime/sources.py", "runtime/matrices.py")
 
 
 def imports(path: Path):

@@ -84,7 +84,7 @@ def test_the_copies_of_an_inner_repeat_are_gathered_inside_the_outer_one():
 
 @pytest.mark.parametrize("optimizer, numbers", [
     ("adam", 2 * (ROOT + L * LINEAR)), ("sgd", 0), ("sgd(momentum = 0.9)", ROOT + L * LINEAR),
-    ("adafactor", 2 * (V + d) + L * (d + d + d)), ("muon", ROOT + L * (d * d + 2 * d))])
+    ("adafactor", 2 * (V + d) + L * (d + d + d)), ("muon", 2 * ROOT + L * (d * d + 2 * d))])
 def test_what_the_optimizer_remembers(optimizer, numbers):
     found = of(optimizer=optimizer, ranks=1, shard="ddp")
     assert found.bytes(found.each, found.here)["optimizer"] == 4 * numbers
