@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard
 
 from plait.compiler.graph import live
@@ -138,6 +138,10 @@ class Spread:
         """The backward of a summed loss. What comes together is the mean over the ranks, so each brings as many times its own."""
         (total * self.ranks.count if self.ranks.together else total).backward()
 
+    def settle(self) -> None:
+        """After a forward that has no backward: what stands in no repeat goes back into parts."""
+        if isinstance(self.module, FSDPModule): self.module.reshard()
+
     @contextmanager
     def part(self, last: bool) -> Iterator[None]:
         """One of several backwards of a step: the ranks' gradients meet in the last (where ranks hold parts, in each)."""
@@ -240,7 +244,8 @@ def together(ranks: Ranks) -> Iterator[None]:
         if isinstance(why, PlaitError) or not ranks.together or not gone: raise
         raise error("E0626", f"rank {ranks.rank} has lost the other processes of this training: one of them has ended, or does not answer",
                     numbers=_first_line(why), help="the first one to end says why; plait resume goes on from the last checkpoint") from None
+    finally: tensors.SHARE = 0, 1
 
 
 def _first_line(why: BaseException) -> str:
-    return (str(why).strip().splitlines() or [type(why).__name__])[0][:200]
+    return (str(why).strip().splitlines() or [type(why).__name__])[0].split(". ")[0]

@@ -154,6 +154,7 @@ class Training:
             if asked: self._evaluate(asked, shown)
             for a in due:
                 if a.kind == "sample": self._sample(a, shown)
+            self.spread.settle()
         if ended or any(a.kind == "checkpoint" for a in due): self._judge(asked); self.save()
 
     def _judge(self, measured: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from plait.runtime.ranks import ALONE, Ranks, fits, join
 from plait.runtime.recipe import Described
 
 from . import tiny
-from .two_ranks import CASES, KEYS, LONG
+from .two_ranks import CASES, COMPILED, KEYS, LONG
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
@@ -72,9 +72,9 @@ def one(folder):
     return of
 
 
-def close(found: dict, expected: dict) -> None:
+def close(found: dict, expected: dict, by: float = 2e-6) -> None:
     assert found.keys() == expected.keys()
-    for name, p in expected.items(): assert torch.allclose(found[name], p, rtol=1e-4, atol=2e-6), name
+    for name, p in expected.items(): assert torch.allclose(found[name], p, rtol=1e-4, atol=by), name
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
@@ -83,14 +83,21 @@ def test_two_processes_train_as_one(two, one, folder, case, shard):
     """Losses of steps and of evaluations, gradient norms before clipping, tokens; then the weights. With dropout, too: a rank's numbers
     are those that its rows have in the whole batch."""
     weights, _ = two[f"{case} {shard}"]
-    close(weights, one(case))
+    half = case == "half"                                      # bfloat16 has 8 bits
+    close(weights, one(case), 2e-3 if half else 2e-6)
     rows, mine = list(record.rows(folder / f"{case} {shard}")), list(record.rows(folder / case))
     assert len(rows) == len(mine) == 6
     for a, b in zip(rows, mine):
         assert (a["step"], a["split"], a["tokens"], a.get("count")) == (b["step"], b["split"], b["tokens"], b.get("count"))
-        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
-        if "gradient_norm" in b: assert a["gradient_norm"] == pytest.approx(b["gradient_norm"], rel=1e-4)
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3 if half else 1e-5)
+        if "gradient_norm" in b: assert a["gradient_norm"] == pytest.approx(b["gradient_norm"], rel=2e-2 if half else 1e-4)
         if "accuracy" in b: assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.005)
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_bodies_run_in_parts(two, one, case):
+    """The code of a body is made once, and called with the parameters of each copy as they stand then."""
+    close(two[f"{case} compiled"][0], one(case))
 
 
 @pytest.mark.parametrize("case, copies", [("decoder, dropout", 2), ("recomputed", 3), ("reversible, dropout", 2), ("lstm", 2)])

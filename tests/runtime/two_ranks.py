@@ -12,7 +12,7 @@ if __name__ == "__main__": sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from torch import nn
 
-from plait.compiler.lowering import units
+from plait.compiler.lowering import segments, units
 from plait.runtime import checkpoint
 from plait.runtime.ranks import Ranks, join, leave, together
 
@@ -26,8 +26,10 @@ CASES = {
                             "chunk = 4, rounds = 2) }; b: { chunked(over = n, pieces = 2) { feed_forward(12) } } }", {}),
     "nested": (NESTED, {}), "recomputed": ("repeat 3 recompute { residual { linear(d) } }", {}),
     "in parts": (NESTED, {"microbatch": "2 sequences", "average": "0.9"}),
+    "half": (NESTED, {"precision": "bf16"}),
     "uneven": (NESTED, {"batch": "5 sequences", "optimizer": "adam(eps = 1e-3)"}),
 }
+COMPILED = ("decoder, dropout", "reversible, dropout")
 LONG = {"stop": "8 steps"}                                     # of the training that goes on elsewhere
 
 
@@ -53,6 +55,10 @@ def main(folder: Path, out: Path) -> None:
                 weights = whole(module, ranks)
             found[f"{name} {shard}"] = weights, watched.most
     ranks = replace(met, shard="fsdp")
+    segments.BACKEND = "aot_eager"
+    for name in COMPILED:
+        _, module = tiny.trained(text(name), folder, f"{name} compiled", ranks=ranks, compile=True)
+        found[f"{name} compiled"] = whole(module, ranks), 0
     tiny.trained(text("in parts", **LONG), folder, "begun by two", ranks=ranks, steps=4)
     again = checkpoint.steps(folder / "begun by two")
     if ranks.lead: (folder / "begun by two" / "steps.json").write_text(json.dumps(again))
