@@ -12,9 +12,14 @@ if __name__ == "__main__": sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from torch import nn
 
+from plait.compiler.fit import Choice
 from plait.compiler.lowering import segments, units
+from plait.compiler.prims import Loop
+from plait.dsl.parser import parse
 from plait.runtime import checkpoint
+from plait.runtime.prepare import How, prepare
 from plait.runtime.ranks import Ranks, join, leave, together
+from plait.runtime.train import train
 
 KEYS = {"batch": "6 sequences", "optimizer": "sgd(momentum = 0.9)", "lr": "0.1", "stop": "4 steps"}
 NESTED = "repeat 2 { repeat 2 { residual { linear(d) } }; layer_norm }"
@@ -24,11 +29,13 @@ CASES = {
     "lsh": ("repeat 2 { residual { lsh_attention(heads = 2, causal = true, chunk = 4, rounds = 2) } }", {}),
     "reversible, dropout": ("reversible", {}), "reversible lsh": ("reversible(repeat = 2) { a: { lsh_attention(heads = 2, causal = true, "
                             "chunk = 4, rounds = 2) }; b: { chunked(over = n, pieces = 2) { feed_forward(12) } } }", {}),
-    "nested": (NESTED, {}), "recomputed": ("repeat 3 recompute { residual { linear(d) } }", {}),
+    "nested": (NESTED, {}), "recomputed": ("repeat 3 { residual { feed_forward(12) } }", {}),
+    "a statement recomputed": ("repeat 3 { residual { feed_forward(12) } }", {}),
     "in parts": (NESTED, {"microbatch": "2 sequences", "average": "0.9"}),
     "half": (NESTED, {"precision": "bf16"}),
     "uneven": (NESTED, {"batch": "5 sequences", "optimizer": "adam(eps = 1e-3)"}),
 }
+RECOMPUTED = {"recomputed": ("m/logits/1",), "a statement recomputed": ("m/logits/1/0/0",)}
 COMPILED = ("decoder, dropout", "reversible, dropout")
 LONG = {"stop": "8 steps"}                                     # of the training that goes on elsewhere
 
@@ -37,6 +44,12 @@ def text(case: str, **more: str) -> str:
     import tiny
     layers, keys = CASES[case]
     return tiny.spec(tiny.FAMILIES.get(layers, layers), **{**KEYS, **keys, **more})
+
+
+def trained(case: str, folder: Path, name: str, compile: bool = False, **more):
+    p = prepare(parse(text(case), "m.plait"), "m", folder, compile=compile, how=How({}, Choice(1, RECOMPUTED.get(case, ()))))
+    if case in RECOMPUTED: assert any(n.op.keep == "recompute" for n in p.module.program.loss.walk() if isinstance(n.op, Loop))
+    return train(p.module, p.recipe, p.dataset, folder / name, spec_text=text(case), **more), p.module
 
 
 def main(folder: Path, out: Path) -> None:
@@ -51,13 +64,13 @@ def main(folder: Path, out: Path) -> None:
             ranks = replace(met, shard=shard)
             watched = Watched(ranks)
             with together(ranks), watched:
-                _, module = tiny.trained(text(name), folder, f"{name} {shard}", ranks=ranks)
+                _, module = trained(name, folder, f"{name} {shard}", ranks=ranks)
                 weights = whole(module, ranks)
             found[f"{name} {shard}"] = weights, watched.most
     ranks = replace(met, shard="fsdp")
     segments.BACKEND = "aot_eager"
     for name in COMPILED:
-        _, module = tiny.trained(text(name), folder, f"{name} compiled", ranks=ranks, compile=True)
+        _, module = trained(name, folder, f"{name} compiled", ranks=ranks, compile=True)
         found[f"{name} compiled"] = whole(module, ranks), 0
     tiny.trained(text("in parts", **LONG), folder, "begun by two", ranks=ranks, steps=4)
     again = checkpoint.steps(folder / "begun by two")
