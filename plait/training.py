@@ -67,11 +67,11 @@ def derived(made: Prepared, device: str, ranks: Ranks = ALONE) -> Derived:
     is for `plait table --ranks`."""
     program, length = made.module.program, made.dataset.length
     step = Step(lambda: program, target_of(device), made.how.kernels)
+    one = program.sizes.bind(b=1).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     mine = -(-sequences(made.recipe, length) // ranks.count)
-    work = program.sizes.bind(b=mine).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
     try: most = None if ranks.parts else peak(step, min(mine, part(made.recipe, length)))
-    except PlaitError: most = None
-    return Derived(work, most)
+    except PlaitError: most = None                             # a length is free
+    return Derived(None if one is None else one * mine, most)
 
 
 def _trained(file: File) -> str:

@@ -178,12 +178,13 @@ def averaged(folder: Path, module: nn.Module, count: int, spec_text: str) -> lis
     if len(found) < count:
         raise error("E0621", f"the mean of {count:,} checkpoints is asked for, and `{folder}` holds {len(found):,}",
                     help=f"every N steps {{ checkpoint(keep = {count}) }} keeps as many")
-    own, means = module.state_dict(), {}
+    own: dict[str, Tensor] = module.state_dict()
+    means = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in own.items()}
     for step in found:
         check(folder, step, spec_text)
         weights = _read(place(folder, step), WEIGHTS, own.get)
         _same(own, weights, step, place(folder, step))
-        for name, t in weights.items(): means[name] = means.get(name, 0) + t.double() / count
+        for name, t in weights.items(): means[name] += t.double().to(means[name].device) / count
     module.load_state_dict({name: t.to(own[name].dtype) for name, t in means.items()})
     return found
 

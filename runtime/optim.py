@@ -9,6 +9,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
+from plait.compiler.program import Program
 from plait.dsl.errors import error
 from plait.runtime.formula import Unbound
 from plait.runtime.matrices import hidden
@@ -65,9 +66,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 def hidden_matrices(module: nn.Module) -> dict[str, tuple[int, int]]:
     """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers, every copy by its name."""
-    program = getattr(module, "program", None)
-    if not hasattr(program, "graph"): return {}
-    return {".".join(path): at for v, at in hidden(program).items() for path in _paths(module._places[v.name])}   # type: ignore[arg-type,index]
+    program: Program = module.program                                                      # type: ignore[assignment]
+    return {".".join(path): at for v, at in hidden(program).items() for path in _paths(module._places[v.name])}   # type: ignore[index]
 
 
 def _paths(place: object) -> Iterator[tuple[str, ...]]:
@@ -93,11 +93,13 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def clip(parameters: Iterable[Tensor], norm: float | None) -> float:
-    """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that."""
+    """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that. One that is not finite would
+    spoil them all: then they are left as they are, for the cause to be found."""
     moved = [p for p in parameters if p.grad is not None]
     total = whole(nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None]))
-    if norm is not None: nn.utils.clip_grads_with_norm_(moved, norm, total)
-    return total.item()
+    value = total.item()
+    if norm is not None and math.isfinite(value): nn.utils.clip_grads_with_norm_(moved, norm, total)
+    return value
 
 
 # ---- what is remembered ------------------------------------------------------------------------------------------------

@@ -23,11 +23,11 @@ class _Bar:
         self.task = bar.add_task("", total=last, completed=first, loss="", rate="", share="", memory="")
 
     def step(self, step: int, loss: float, tokens_per_second: float, seconds: float, last: int) -> None:
-        more = {}
+        share, memory = None, ""
         if self.meter is not None:
-            share = self.meter.share(seconds)
-            more = {"share": "" if share is None else f"{share:.0%} of peak", "memory": f"{peak_memory(self.meter.device) / 2**30:.2f} GiB"}
-        self.bar.update(self.task, completed=step, total=last, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s", **more)
+            share, memory = self.meter.share(seconds), f"{peak_memory(self.meter.device) / 2**30:.2f} GiB"
+        self.bar.update(self.task, completed=step, total=last, loss=f"loss {loss:.4f}", rate=f"{tokens_per_second:,.0f} tokens/s",
+                        share="" if share is None else f"{share:.0%} of peak", memory=memory)
 
     def line(self, text: str) -> None:
         self.bar.console.print(text, markup=False, highlight=False)

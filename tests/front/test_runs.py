@@ -177,3 +177,87 @@ def test_a_reader_that_has_gone_does_not_stop_a_training(made, tmp_path):
         p.stdout.close()
         p.wait(60)
     assert (tmp_path / "piped" / "checkpoints" / "step-000020").is_dir()
+
+
+MORE = SPEC.replace("rnn(4)", "rnn(4); linear(4)").replace(
+    "stop = 3 steps", "microbatch = 1 sequences\n  average = 0.5\n  precision = bf16\n  optimizer = muon\n  stop = 8 steps\n"
+    "  every 2 steps { evaluate(loss); checkpoint(keep = 3, best = accuracy) }")
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("more")
+    said = run("train", spec(folder, MORE), "--eager", "--out", folder / "run").stdout
+    assert "8 steps" in said and said.count("by the average") == 4
+    return folder / "run"
+
+
+def test_which_weights(more):
+    """Of a run with an average, the best and the last are averages, and say so; a mean of checkpoints is of the weights themselves."""
+    last = run("evaluate", more, "--json")
+    assert "the moving average" in last.stderr and json.loads(last.stdout)["step"] == 8
+    state = json.loads(sorted(more.glob("checkpoints/*/state.json"))[-1].read_text())["best"]
+    best = run("evaluate", more, "--best", "--json", "--metric", "accuracy")
+    assert f"of step {state['step']}: {state['value']:.4f}" in best.stderr
+    assert json.loads(best.stdout) == {"step": state["step"], "accuracy": state["value"], "count": 99}
+    assert "the mean of the weights of steps 6, 8" in run("evaluate", more, "--average", 2).stderr
+    assert "holds" in run("evaluate", more, "--average", 9, code=1).stderr
+    assert "--best, or" in run("sample", more, "--average", 2, "--best", code=1).stderr
+    for how in (("--best",), ("--average", 2), ()): assert len(run("sample", more, "--length", 5, *how).stdout) >= 5
+    rows = [json.loads(line) for line in (more / "metrics.jsonl").read_text().splitlines()]
+    assert json.loads(last.stdout)["loss"] == [r["loss"] for r in rows if r["split"] == "validation"][-1]
+
+
+def test_a_run_without_a_best(folder):
+    assert "keeps no best checkpoint" in run("evaluate", folder / "run", "--best", code=1).stderr
+
+
+def test_the_best_that_is_gone(more, tmp_path):
+    shutil.copytree(more, tmp_path / "run")
+    state = json.loads(sorted(more.glob("checkpoints/*/state.json"))[-1].read_text())["best"]
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{state['step']:06d}")
+    assert "E0621" in run("sample", tmp_path / "run", "--best", code=1).stderr
+
+
+def test_measured_beside_derived(more):
+    """Products of a step: per symbol 4·4 + 4·4 (rnn) + 4·4 (linear) + 5·4 (scores) multiply-adds forward and twice as many backward, of
+    8 symbols in each of 2 sequences."""
+    found = json.loads((more / "measured.json").read_text())
+    assert found["step"] == 8 and found["steps_measured"] == 7 and found["precision"] == "bfloat16"
+    assert found["derived"]["work_a_step"] == 3 * 2 * 8 * (4 * 4 + 4 * 4 + 4 * 4 + 5 * 4)
+    measured = found["measured"]
+    assert measured["work_a_second"] == pytest.approx(found["derived"]["work_a_step"] / measured["seconds_a_step"])
+    assert 0 < measured["share_of_machine"] == pytest.approx(measured["work_a_second"] / measured["machine_work_a_second"])
+    assert measured["peak_bytes"] >= measured["bytes_before"] > 0 and found["derived"]["peak_bytes"] > 0
+
+
+def test_the_bar_shows_share_and_memory(folder):
+    import io
+
+    from rich.console import Console
+
+    from plait.training import resume
+    out = io.StringIO()
+    resume(folder / "run", 6, "cpu", False, Console(file=out, force_terminal=True, width=160))
+    assert "% of peak" in out.getvalue() and "GiB" in out.getvalue() and "tokens/s" in out.getvalue()
+
+
+def test_a_schedule_is_drawn(folder, tmp_path):
+    """Of 3 steps, and of tokens: 96 of them are 6 steps of 2 · 8. Epochs are known when the data is read."""
+    drawn = tmp_path / "lr.svg"
+    found = run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.lr=0.1 / step").stdout
+    assert "lm: 0.1 at step 1, 0.1 at most, 0.0333 at step 3" in found and drawn.read_bytes().startswith(b"<?xml")
+    assert "at step 6" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=96 tokens").stdout
+    assert "--to" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=2 epochs", code=1).stderr
+    assert "at step 50" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=2 epochs", "--to", 50).stdout
+    below = "--set", "train.lr=(step - 25) ^ 2 - 1 / 2", "--set", "train.stop=2 epochs"
+    assert "negative at step 25" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--to", 50, *below, code=1).stderr
+    for wrong in ((), ("--x", "n", "--schedule")): assert "--schedule" in run("plot", folder / "m.plait", *wrong, code=1).stderr
+
+
+def test_drawing_a_schedule_needs_no_torch(folder):
+    import subprocess
+    import sys
+    code = ("import sys; from plait import files; from pathlib import Path; from plait.schedule import schedules; "
+            f"schedules(files.opened(Path({str(folder / 'm.plait')!r}), ()), ['lm']); sys.exit('torch' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -43,3 +43,9 @@ def trained(text: str, folder: Path, name: str, **more) -> tuple[Run, torch.nn.M
 def resumed(text: str, folder: Path, name: str, **more) -> tuple[Run, torch.nn.Module]:
     p = made(text, folder, more.pop("compile", False))
     return resume(p.module, p.recipe, p.dataset, folder / name, **more), p.module
+
+
+def same_bits(module: torch.nn.Module, text: str, folder: Path) -> bool:
+    """Is the module what an undisturbed run of the text becomes?"""
+    _, other = trained(text, folder, "undisturbed")
+    return all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values()))
