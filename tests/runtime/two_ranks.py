@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ if __name__ == "__main__": sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from plait.compiler.fit import Choice
 from plait.compiler.lowering import segments, units
@@ -31,12 +34,14 @@ CASES = {
                             "chunk = 4, rounds = 2) }; b: { chunked(over = n, pieces = 2) { feed_forward(12) } } }", {}),
     "nested": (NESTED, {}), "recomputed": ("repeat 3 { residual { feed_forward(12) } }", {}),
     "a statement recomputed": ("repeat 3 { residual { feed_forward(12) } }", {}),
+    "deep": ("repeat 5 { residual { linear(d) } }", {}),
+    "deep, reversible": ("reversible(repeat = 5) { a: { linear(d) }; b: { layer_norm; linear(d) } }", {}),
     "in parts": (NESTED, {"microbatch": "2 sequences", "average": "0.9"}),
     "half": (NESTED, {"precision": "bf16"}),
     "uneven": (NESTED, {"batch": "5 sequences", "optimizer": "adam(eps = 1e-3)"}),
 }
 RECOMPUTED = {"recomputed": ("m/logits/1",), "a statement recomputed": ("m/logits/1/0/0",)}
-COMPILED = ("decoder, dropout", "reversible, dropout")
+COMPILED = ("reversible, dropout",)                            # by name; the compiler takes longer than all the rest
 LONG = {"stop": "8 steps"}                                     # of the training that goes on elsewhere
 
 
@@ -62,7 +67,7 @@ def main(folder: Path, out: Path) -> None:
     for name in CASES:
         for shard in ("ddp", "fsdp"):
             ranks = replace(met, shard=shard)
-            watched = Watched(ranks)
+            watched = Watched()
             with together(ranks), watched:
                 _, module = trained(name, folder, f"{name} {shard}", ranks=ranks)
                 weights = whole(module, ranks)
@@ -88,22 +93,33 @@ def whole(module: nn.Module, ranks: Ranks) -> dict[str, torch.Tensor]:
 
 
 class Watched:
-    """How many copies of repeated bodies were whole at once, at most, while one ran."""
+    """How many copies of repeated bodies are whole at once, at most: looked at where one runs, and where backward comes to its inputs."""
 
-    def __init__(self, ranks: Ranks): self.most, self.ranks = 0, ranks
+    def __init__(self) -> None: self.most, self.known = 0, set[units.Unit]()
+
+    def look(self, gradient: object = None) -> None:
+        def whole(unit: units.Unit) -> bool: return any(not isinstance(p, DTensor) for p in own(unit))
+        self.most = max(self.most, sum(map(whole, self.known)))
 
     def __enter__(self) -> None:
         self.before = units.Unit.forward
 
         def forward(unit, run, *operands):
             self.known.add(unit)
-            self.most = max(self.most, sum(any(not hasattr(p, "to_local") for p in u.parameters(recurse=False)) or any(
-                not hasattr(p, "to_local") for m in u.children() for p in m.parameters()) for u in self.known))
+            self.look()
+            for x in operands:
+                if isinstance(x, torch.Tensor) and x.requires_grad: x.register_hook(self.look)
             return self.before(unit, run, *operands)
-        self.known: set = set()
         units.Unit.forward = forward
 
     def __exit__(self, *_) -> None: units.Unit.forward = self.before
+
+
+def own(unit: nn.Module) -> Iterator[nn.Parameter]:
+    """Its parameters, without those of copies inside it."""
+    yield from unit.parameters(recurse=False)
+    for inner in unit.children():
+        if not isinstance(inner, FSDPModule): yield from own(inner)
 
 
 if __name__ == "__main__":
