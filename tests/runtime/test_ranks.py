@@ -100,7 +100,7 @@ def test_compiled_bodies_run_in_parts(two, one, case):
     close(two[f"{case} compiled"][0], one(case))
 
 
-@pytest.mark.parametrize("case, most", [("recomputed", 1), ("a statement recomputed", 1), ("deep", 1), ("deep, reversible", 1), ("nested", 2)])
+@pytest.mark.parametrize("case, most", [("recomputed", 1), ("deep", 1), ("deep, reversible", 1), ("nested", 2)])
 def test_copies_are_whole_only_while_they_run(two, case, most):
     """Of three copies and more the one that runs, forward and backward; of an inner repeat with the outer copy around it. By ddp no unit is
     called at all."""
