@@ -143,6 +143,21 @@ class Spread:
         if isinstance(self.module, FSDPModule): self.module.reshard()
 
     @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """All parameters whole on every rank meanwhile, for what runs the module in ways of its own, as sampling does."""
+        module = self.module
+        if not isinstance(module, Module) or not self.ranks.parts:
+            yield
+            return
+        shards = [m for m in (*module.units(), module) if isinstance(m, FSDPModule)]
+        for m in shards: m.unshard()
+        module.sharded = False
+        try: yield
+        finally:
+            module.sharded = True
+            for m in shards: m.reshard()
+
+    @contextmanager
     def part(self, last: bool) -> Iterator[None]:
         """One of several backwards of a step: the ranks' gradients meet in the last (where ranks hold parts, in each)."""
         with nullcontext() if last or not isinstance(self.losses, nn.parallel.DistributedDataParallel) else self.losses.no_sync(): yield

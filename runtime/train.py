@@ -178,7 +178,8 @@ class Training:
         return diverged(self.recipe, what, numbers, checkpoint.steps(self.folder), layer)
 
     def _evaluate(self, metrics: tuple[str, ...], shown: Shown) -> None:
-        found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed, ranks=self.ranks)
+        with self.spread.gathered() if "bleu" in metrics else nullcontext():
+            found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed, ranks=self.ranks)
         self.metrics = found
         if not self.ranks.lead: return
         record.add(self.folder, self.state.step, "validation", **found, seconds=round(self.state.seconds, 3), tokens=self.state.tokens)
@@ -188,7 +189,8 @@ class Training:
     def _sample(self, a: Described, shown: Shown) -> None:
         if not (self.ranks.lead or self.ranks.parts): return          # where each has a part only, all must run
         wanted = dict(a.arguments)
-        text = "".join(sample(self.module, self.dataset.codec, **wanted, seed=mix(self.recipe.seed, self.state.step)))   # type: ignore[arg-type]
+        seed = mix(self.recipe.seed, self.state.step)
+        with self.spread.gathered(): text = "".join(sample(self.module, self.dataset.codec, **wanted, seed=seed))   # type: ignore[arg-type]
         if not self.ranks.lead: return
         record.add_sample(self.folder, self.state.step, str(wanted["prompt"]), text)
         shown.line(f"step {self.state.step:,}  {wanted['prompt']}{text}")
