@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
@@ -106,7 +106,7 @@ class Ranks:
         tensors.SHARE = self.rank, self.count
         if self.parts: self._sharded(module, device)
         else: module.to(device)
-        if not self.together or self.parts: return Spread(module, module.losses, self)                    # type: ignore[arg-type]
+        if not self.together or self.parts: return replace(alone(module), ranks=self)
         devices = [device] if device.type == "cuda" else None
         unread = bool(_unread(module))
         return Spread(module, nn.parallel.DistributedDataParallel(Losses(module), devices, gradient_as_bucket_view=True,
@@ -166,7 +166,8 @@ class Spread:
 ALONE = Ranks()
 
 
-def alone(module: nn.Module) -> Spread: return Spread(module, module.losses, ALONE)                       # type: ignore[arg-type]
+def alone(module: nn.Module) -> Spread:
+    return Spread(module, lambda *inputs: module.losses(*inputs), ALONE)                                  # type: ignore[operator]
 
 
 class Losses(nn.Module):
