@@ -18,14 +18,9 @@ from plait.runtime.ranks import ALONE, Ranks, fits, join
 from plait.runtime.recipe import Described
 
 from . import tiny
-from .two_ranks import CASES, COMPILED, KEYS, LONG
+from .two_ranks import CASES, COMPILED, LONG, text
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
-
-
-def text(case: str, **more: str) -> str:
-    layers, keys = CASES[case]
-    return tiny.spec(tiny.FAMILIES.get(layers, layers), **{**KEYS, **keys, **more})
 
 
 def environment(rank: int, count: int, port: int) -> dict[str, str]:

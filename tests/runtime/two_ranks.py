@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-if __name__ == "__main__": sys.path.insert(0, str(Path(__file__).parent))
-
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -24,6 +22,12 @@ from plait.runtime.prepare import How, prepare
 from plait.runtime.ranks import Ranks, join, leave, together
 from plait.runtime.train import train
 
+if not __package__:
+    sys.path.insert(0, str(Path(__file__).parent))
+    import tiny
+else:
+    from . import tiny
+
 KEYS = {"batch": "6 sequences", "optimizer": "sgd(momentum = 0.9)", "lr": "0.1", "stop": "4 steps"}
 NESTED = "repeat 2 { repeat 2 { residual { linear(d) } }; layer_norm }"
 # What is trained → a family of `tiny` or layers, and keys.
@@ -37,6 +41,7 @@ CASES = {
     "deep": ("repeat 5 { residual { linear(d) } }", {}),
     "deep, reversible": ("reversible(repeat = 5) { a: { linear(d) }; b: { layer_norm; linear(d) } }", {}),
     "in parts": (NESTED, {"microbatch": "2 sequences", "average": "0.9"}),
+    "unread": (NESTED, {}),                                    # with parameters that the loss does not read
     "half": (NESTED, {"precision": "bf16"}),
     "uneven": (NESTED, {"batch": "5 sequences", "optimizer": "adam(eps = 1e-3)"}),
 }
@@ -46,9 +51,10 @@ LONG = {"stop": "8 steps"}                                     # of the training
 
 
 def text(case: str, **more: str) -> str:
-    import tiny
     layers, keys = CASES[case]
-    return tiny.spec(tiny.FAMILIES.get(layers, layers), **{**KEYS, **keys, **more})
+    made = tiny.spec(tiny.FAMILIES.get(layers, layers), **{**KEYS, **keys, **more})
+    if case != "unread": return made
+    return made.replace("  output", "  aside = text { embed(V, width = d) }\n  output aside: [n, d]\n  output")
 
 
 def trained(case: str, folder: Path, name: str, compile: bool = False, **more):
@@ -60,7 +66,6 @@ def trained(case: str, folder: Path, name: str, compile: bool = False, **more):
 def main(folder: Path, out: Path) -> None:
     """Every case by both ways; the weights of each, whole, and how many units were whole at once. Then a training in parts that others go
     on with, and one that goes on with what another began."""
-    import tiny
     device = torch.device("cpu")
     met, _ = join(device, timeout=60)
     found = {}
