@@ -84,7 +84,7 @@ def test_two_processes_train_as_one(two, one, folder, case, shard):
     assert len(rows) == len(mine) == 6
     for a, b in zip(rows, mine):
         assert (a["step"], a["split"], a["tokens"], a.get("count")) == (b["step"], b["split"], b["tokens"], b.get("count"))
-        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3 if half else 1e-5)
+        assert a["loss"] == pytest.approx(b["loss"], rel=5e-3 if half else 1e-5)
         if "gradient_norm" in b: assert a["gradient_norm"] == pytest.approx(b["gradient_norm"], rel=2e-2 if half else 1e-4)
         if "accuracy" in b: assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.005)
 
