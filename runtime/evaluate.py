@@ -41,9 +41,10 @@ def evaluate(module: nn.Module, dataset: Dataset, metrics: Sequence[str] = ("los
                 part, n, right = module.score(*given)                                      # type: ignore[operator]
                 total, count, correct = total + float(part), count + int(n), correct + int(right)
     finally: module.train(training)
-    total, count, correct = ranks.total(total, count, correct)
+    total, *counted = ranks.total(total, count, correct)
+    count, correct = map(int, counted)
     if count == 0: raise error("E0611", "the validation part has no symbol to predict")
     if not math.isfinite(total): raise error("E0622", f"the loss over the validation part is not finite: {total:g}")
     loss = total / count
     known = {"loss": loss, "bits_per_token": loss / math.log(2), "accuracy": correct / count}
-    return {**{m: known[m] for m in metrics}, "count": int(count)}
+    return {**{m: known[m] for m in metrics}, "count": count}

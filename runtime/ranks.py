@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from plait.dsl.errors import PlaitError, error
 from plait.runtime.module import Module
 from plait.runtime.recipe import Described
 
+T = TypeVar("T")
 SHARDS = ("ddp", "fsdp")
 CUTTABLE = ("adam", "adamw", "sgd")                            # optimisers that take each number of a parameter by itself
 TIMEOUT = 600.0                                                # seconds that a process waits for the others
@@ -93,10 +95,10 @@ class Ranks:
     def wait(self) -> None:
         if self.together: dist.barrier()
 
-    def led(self, made: object) -> object:
+    def led(self, made: T) -> T:
         """What the first rank has made, on all."""
         if not self.together: return made
-        found = [made]
+        found: list = [made]
         dist.broadcast_object_list(found)
         return found[0]
 

@@ -58,7 +58,7 @@ def divided(x: Tensor, like: Tensor | None) -> Tensor:
     return distribute_tensor(x.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _reason(why: Exception) -> str:
+def _reason(why: BaseException) -> str:
     """The first thing that went wrong on a rank."""
     failures = getattr(why, "failures", {})
     first = next(iter(failures.values()), None)

@@ -190,7 +190,7 @@ class Schedule:
                        for part, run, end in zip(loop.form.parts, loop.runs[row(t)], loop.ends[row(t)])] for t in self.order]
 
     @staticmethod
-    def later(trip, rest: list) -> list[int]:
+    def later(trip, rest: Sequence) -> list[int]:
         """Of the flat operands those that wait for the unit of this trip; an inner loop's copies wait for their own."""
         direct = dict.fromkeys(k for _, _, numbers, _ in trip for k in numbers if isinstance(k, int))
         return [k for k in direct if isinstance(rest[k], Later)]
