@@ -189,7 +189,9 @@ class Lowering:
         match n.op:
             case Const(value): return [self.const(value)]
             case Position(axis): return [self.call(tensors.positions, self.dims(axis.size), self.like)]
-            case Random(fn, axes): return [self.call(tensors.random, fn, [self.dims(p.size) for p in axes], self.whole(x), self.like)]
+            case Random(fn, axes):
+                batch = next((k for k, p in enumerate(axes) if p.role == "batch"), None)
+                return [self.call(tensors.random, fn, [self.dims(p.size) for p in axes], self.whole(x), self.like, batch)]
             case Map(fn): return [self.mapped(fn, n, args)]
             case Contract(over): return [product(self, n, over, *args)]
             case Reduce(fn, over): return [self.reduced(fn, [dim(o) for o in over], x, a)]

@@ -63,6 +63,7 @@ CODES: dict[str, str] = {
     "E0622": "a loss or gradient that is not finite",
     "E0623": "a checkpoint that cannot be written",
     "E0625": "a model that cannot be sampled from",
+    "E0626": "processes of a training that do not come together, or are gone",
     "E0631": "a train key that does not exist or is missing",
     "E0632": "a source, optimiser, metric or action that does not exist",
     "E0633": "a value of a train block out of range",

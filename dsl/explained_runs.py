@@ -115,6 +115,12 @@ RUNS: dict[str, Entry] = {
         "position, [n, V]. Other models are trained and evaluated, but not sampled from. The length and top-k are at least 1, and the "
         "temperature at least 0.",
         "plait sample runs/translation        # a model of two inputs\n", "plait evaluate runs/translation\n"),
+    "E0626": (
+        "A training on several processes meets by what its launcher puts into the environment: RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT. It needs all of them to the end: where one dies, or does not answer for ten minutes, the others stop, "
+        "each with this message, and the last checkpoint stands. The process that ended first says why.",
+        "WORLD_SIZE=2 plait train translation.plait        # and nothing else\n",
+        "torchrun --nproc-per-node 2 -m plait train translation.plait\n"),
     "E0631": (
         "A train block has a fixed set of keys, each given once; `data`, `loss`, `batch`, `lr` and `stop` have no sensible default and "
         "are always given.",

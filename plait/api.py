@@ -98,9 +98,11 @@ def _kernels(kernels: Mapping[str, str] | None) -> dict[str, str]:
 
 def train(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, device: str = "auto",
           steps: int | None = None, out: str | Path | None = None, compile: bool = True, console=None,
-          kernels: Mapping[str, str] | None = None, memory: int | str | None = None) -> Run:
-    """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics). kernels, memory: as `compile`."""
+          kernels: Mapping[str, str] | None = None, memory: int | str | None = None, shard: str = "ddp", offload: bool = False) -> Run:
+    """Train a model by its spec's train block; gives the run (its folder, last step, loss and metrics). kernels, memory: as `compile`.
+    shard: of several processes, ddp or fsdp; offload: the parts of parameters lie on the host."""
     from plait.compiler.fit import bytes_of
     from plait.training import start
     most = bytes_of(memory) if memory is not None else None
-    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console, _kernels(kernels), most)
+    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console, _kernels(kernels), most,
+                 shard, offload)

@@ -29,6 +29,9 @@ Kernels = Annotated[list[str] | None, typer.Option("--kernel", metavar="REGION=K
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="fit a training step into this memory: 4GiB")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
+Shard = Annotated[str | None, typer.Option("--shard", metavar="HOW", help="on several ranks: ddp (the default), or fsdp: each rank has a "
+                                                                             "part of every parameter")]
+
 
 @app.callback(invoke_without_command=True)
 def front(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
@@ -69,6 +72,11 @@ def opened(path: Path, settings: list[str] | None):
 
 def warn(text: str) -> None:
     typer.echo(text, err=True)
+
+
+def leads() -> bool:
+    """Is this the process that speaks, of those that a launcher started?"""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def console():

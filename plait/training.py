@@ -32,44 +32,51 @@ from plait.runtime.generate.translate import translate as translated
 from plait.runtime.measured import Derived
 from plait.runtime.module import target_of
 from plait.runtime.prepare import How, Prepared, bare, prepare, reopen
+from plait.runtime.ranks import ALONE, Ranks, fits, join, together
 from plait.runtime.train import Run
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
 
 
 def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console,
-          kernels: Mapping[str, str] | None = None, memory: int | None = None) -> Run:
-    """Train a model of a spec into a run folder. kernels: region → kernel or `body`; memory: bytes that a step is fitted into."""
+          kernels: Mapping[str, str] | None = None, memory: int | None = None, shard: str = "ddp", offload: bool = False) -> Run:
+    """Train a model of a spec into a run folder. kernels: region → kernel or `body`; memory: bytes that a step is fitted into. shard,
+    offload: how the processes that a launcher started share the training (see `runtime.ranks`)."""
     path = Path(path)
     file = files.opened(path, settings)
     name = chosen(file, model) if model or len(file.models) == 1 else _trained(file)
-    where = device_of(device)
     spec = pinned(file.spec, expand(file, name).pins)
-    made = prepare(spec, name, path.parent, device=where, compile=compile, how=How(kernels or {}), memory=memory)
+    ranks, where = join(device_of(device), shard, offload)
+    made = prepare(spec, name, path.parent, device=where, compile=compile, how=How(kernels or {}), memory=memory, whole=not ranks.parts)
+    fits(ranks, made.recipe.optimizer)
     sequences(made.recipe, made.dataset.length)               # a batch that memory cannot hold is told before anything is written
-    folder = Path(out) if out is not None else record.default_folder(name)
+    with together(ranks): folder = ranks.led(Path(out) if out is not None else record.default_folder(name))
+    if not ranks.lead: console = None
     for note in made.dataset.notes if console is not None else (): console.print(note)
     if console is not None:
         count = sum(p.numel() for p in made.module.parameters())
         how = f"{torch.get_num_threads()} threads" if where.type == "cpu" else torch.cuda.get_device_name(where)
-        console.print(f"{name}: {count:,} parameters on {where.type} ({how}), {Stop(made.recipe, made.dataset)}"
+        console.print(f"{name}: {count:,} parameters on {where.type} ({how}{ranks}), {Stop(made.recipe, made.dataset)}"
                       + ("; the first step compiles" if compile else ""))
         if memory is not None:
             console.print(f"to fit {size(memory)}: {made.how.choice}")
             for line in unknown(Step(lambda: made.module.program, target_of(where.type), made.how.kernels)): console.print(line)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
-    return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
-               plan=made.how.as_json(), console=console, derived=lambda: derived(made, where.type))
+    with together(ranks):
+        return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
+                   plan=made.how.as_json(), console=console, derived=lambda: derived(made, where.type, ranks), ranks=ranks)
 
 
-def derived(made: Prepared, device: str) -> Derived:
-    """What a training step of a run should take, by the graph that runs."""
+def derived(made: Prepared, device: str, ranks: Ranks = ALONE) -> Derived:
+    """What a training step of a run should take on this rank, by the graph that runs. The peak of a rank that has parts of the parameters
+    is for `plait table --ranks`."""
     program, length = made.module.program, made.dataset.length
     step = Step(lambda: program, target_of(device), made.how.kernels)
     one = program.sizes.bind(b=1).integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
-    try: most = peak(step, part(made.recipe, length))
+    mine = -(-sequences(made.recipe, length) // ranks.count)
+    try: most = None if ranks.parts else peak(step, min(mine, part(made.recipe, length)))
     except PlaitError: most = None                             # a length is free
-    return Derived(None if one is None else one * sequences(made.recipe, length), most)
+    return Derived(None if one is None else one * mine, most)
 
 
 def _trained(file: File) -> str:
@@ -79,11 +86,15 @@ def _trained(file: File) -> str:
 
 
 def resume(folder, steps: int | None, device: str, compile: bool, console) -> Run:
-    """Go on with a run, bit for bit where it runs on the CPU."""
+    """Go on with a run, bit for bit where it runs on the CPU, and on as many processes as before; another number of them changes sums in
+    their last bits."""
     where = device_of(device)
-    made = reopen(Path(folder), device=where, compile=compile)
-    return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where, console=console,
-                 derived=lambda: derived(made, where.type))
+    shard, offload = record.ranks(Path(folder))
+    ranks, where = join(where, shard, offload and where.type == "cuda")
+    made = reopen(Path(folder), device=where, compile=compile, whole=not ranks.parts)
+    with together(ranks):
+        return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where,
+                     console=console if ranks.lead else None, derived=lambda: derived(made, where.type, ranks), ranks=ranks)
 
 
 def _trained_weights(folder: Path, module: torch.nn.Module, say, best: bool = False, average: int | None = None) -> int:

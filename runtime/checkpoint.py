@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plait.dsl.errors import PlaitError, error
-from plait.runtime import optim
+from plait.runtime import optim, sharded
+from plait.runtime.ranks import ALONE, Ranks
 
 FORMAT = 2
 WEIGHTS, MEMORY, AVERAGE, STATE = "model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json"
@@ -52,18 +53,28 @@ def fingerprint(spec_text: str) -> str:
 
 
 def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, state: State, keep: int = 2,
-         average: optim.Average | None = None) -> Path:
-    """Writes the checkpoint of `state.step` of the run in `folder` and drops all but the last `keep` and the best.
+         average: optim.Average | None = None, ranks: Ranks = ALONE) -> Path:
+    """Writes the checkpoint of `state.step` of the run in `folder` and drops all but the last `keep` and the best. Of several ranks that
+    hold parts each writes its own, together; else the first writes.
     Raises PlaitError where the disk does not take it; what stood there before still stands."""
     final = place(folder, state.step)
-    beside = final.with_name(f".{final.name}.{os.getpid()}")
+    beside = final.with_name(f".{final.name}.{'parts' if ranks.parts else os.getpid()}")
+    if not (ranks.lead or ranks.parts): return final
     try:
-        for torn in final.parent.glob(".step-*"): shutil.rmtree(torn, ignore_errors=True)     # of a run that was killed
-        beside.mkdir(parents=True)
-        _save_tensors(module.state_dict(), beside / WEIGHTS)
-        _save_tensors(optim.state_tensors(module, optimizer), beside / MEMORY)
-        if average is not None: _save_tensors(average.values, beside / AVERAGE)
-        names = (WEIGHTS, MEMORY, *((AVERAGE,) if average is not None else ()))
+        if ranks.lead:
+            for torn in final.parent.glob(".step-*"): shutil.rmtree(torn, ignore_errors=True)     # of a run that was killed
+            beside.mkdir(parents=True)
+        tensors = {WEIGHTS: module.state_dict(), MEMORY: optim.state_tensors(module, optimizer),
+                   **({AVERAGE: average.values} if average is not None else {})}
+        if ranks.parts:
+            ranks.wait()                                             # for the folder
+            sharded.save(beside, {_group(name): found for name, found in tensors.items()})
+            if not ranks.lead:
+                ranks.wait()
+                return final
+        else:
+            for name, found in tensors.items(): _save_tensors(found, beside / name)
+        names = sorted(p.name for p in beside.iterdir())
         for name in names: _sync(beside / name)
         content = {"format": FORMAT, **asdict(state), "files": {name: _sha256(beside / name) for name in names}}
         (beside / STATE).write_text(json.dumps({**content, "check": _check(content)}, indent=1))
@@ -72,6 +83,7 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
         if final.exists(): shutil.rmtree(final)                      # of the same step: torn, or the same bits
         beside.rename(final)
         _sync(final.parent)
+        if ranks.parts: ranks.wait()
     except (OSError, SafetensorError) as why:
         shutil.rmtree(beside, ignore_errors=True)
         said = getattr(why, "strerror", None) or why
@@ -125,15 +137,17 @@ def load(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
     """Puts the weights, what the optimiser remembers, and the average, back bit for bit.
     Raises PlaitError where the names or shapes are not the module's."""
     at = place(folder, step)
-    weights = _load_tensors(at / WEIGHTS)
-    _same(module.state_dict(), weights, step, at)
+    own = module.state_dict()
+    weights = _read(at, WEIGHTS, own.get)
+    _same(own, weights, step, at)
     module.load_state_dict(weights)
     if average is not None:
-        means = _load_tensors(at / AVERAGE)
+        means = _read(at, AVERAGE, average.values.get)
         _same(average.values, means, step, at)
         for name, value in means.items(): average.values[name].copy_(value)
     if optimizer is None: return
-    try: optim.restore(module, optimizer, _load_tensors(at / MEMORY))
+    parameters = dict(module.named_parameters())
+    try: optim.restore(module, optimizer, _read(at, MEMORY, lambda name: parameters.get(name.rpartition("/")[0])))
     except KeyError as why:
         raise error("E0621", f"the checkpoint of step {step:,} belongs to another model: there is no {why}", help=str(at)) from None
 
@@ -148,7 +162,8 @@ def _same(own: Mapping[str, Tensor], found: Mapping[str, Tensor], step: int, at:
 def take(folder: Path, step: int, module: nn.Module) -> bool:
     """The module takes the moving average of the weights where the checkpoint has one, else the weights. Tells which."""
     load(folder, step, module)
-    if not (there := (place(folder, step) / AVERAGE).exists()): return False
+    at = place(folder, step)
+    if not (there := _group(AVERAGE) in sharded.groups(at) if sharded.there(at) else (at / AVERAGE).exists()): return False
     average = optim.Average(module, 0.5)
     load(folder, step, module, average=average)
     with torch.no_grad():
@@ -167,7 +182,7 @@ def averaged(folder: Path, module: nn.Module, count: int, spec_text: str) -> lis
     means = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in own.items()}
     for step in found:
         check(folder, step, spec_text)
-        weights = _load_tensors(place(folder, step) / WEIGHTS)
+        weights = _read(place(folder, step), WEIGHTS, own.get)
         _same(own, weights, step, place(folder, step))
         for name, t in weights.items(): means[name] += t.double().to(means[name].device) / count
     module.load_state_dict({name: t.to(own[name].dtype) for name, t in means.items()})
@@ -184,6 +199,18 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         if first.setdefault(key, name) != name: also[name] = first[key]
     once = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items() if name not in also}
     save_file(once, path, metadata={"also": json.dumps(also)})
+
+
+def _group(name: str) -> str: return name.removesuffix(".safetensors")
+
+
+def _read(at: Path, name: str, like: Callable[[str], Tensor | None]) -> dict[str, Tensor]:
+    """The tensors of a file, or of its group in a checkpoint that lies in parts. like: by name what a tensor is a part of the model as,
+    where it has the same shape. Raises PlaitError."""
+    def same(key: str, shape: torch.Size) -> Tensor | None: return t if (t := like(key)) is not None and t.shape == shape else None
+    if not sharded.there(at): return {key: sharded.divided(t, same(key, t.shape)) for key, t in _load_tensors(at / name).items()}
+    try: return sharded.load(at, _group(name), same)
+    except (OSError, ValueError) as why: raise error("E0621", f"`{at}` cannot be read: {why}") from None
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

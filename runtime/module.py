@@ -15,6 +15,7 @@ from plait.compiler.costs.params import params
 from plait.compiler.graph import Graph, Value
 from plait.compiler.kernels import Target
 from plait.compiler.lower import lower
+from plait.compiler.lowering.units import Later, Unit
 from plait.compiler.passes.evaluation import evaluation
 from plait.compiler.plan import plan
 from plait.compiler.prims import Loop
@@ -44,6 +45,8 @@ class Module(nn.Module):
         self.autocast: torch.dtype | None = None           # products in this dtype, whatever the caller's own autocast
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
         self._places: dict[str, object] = {}
+        self._copies: dict[tuple[str, ...], None] = {}     # the places of copies of repeated bodies
+        self.sharded = False                               # over processes, copy by copy (`ranks`)
         self._sound: set[frozenset] = set()                # free dims that have been looked at
         self._home = torch.empty(0, device=device).device  # of a model without parameters
         _affordable(program, torch.device(device), dtype)
@@ -60,12 +63,13 @@ class Module(nn.Module):
             outer, inner = copies[0], copies[1:]
             made = []
             for i in range(_bound(self.program.sizes, outer.size, v)):
+                self._copies[_copy(path, outer.name.split("/"), i)] = None
                 made.append(self._own(v, tuple(_below(a, outer, i) for a in inner), _placed(path, outer.name.split("/"), i), dtype, device))
             return made
         shape = [_bound(self.program.sizes, a.size, v) for a in v.axes if a.role != "copies"]
         start = started(self.program.inits[v.name], shape, self.program.sizes)
         owner: nn.Module = self
-        for name in path[:-1]: owner = owner._modules.setdefault(name, nn.Module())                  # type: ignore[assignment]
+        for name in path[:-1]: owner = owner._modules.setdefault(name, Unit())                  # type: ignore[assignment]
         # Straight into the tables: a stream may be called `loss` or `train`, which `register_parameter` would refuse.
         owner._parameters[path[-1]] = nn.Parameter(start.to(device=device, dtype=dtype))
         return tuple(path)
@@ -78,9 +82,21 @@ class Module(nn.Module):
 
     def _parameter(self, place):
         if isinstance(place, list): return tuple(map(self._parameter, place))
-        owner: nn.Module = self
-        for name in place[:-1]: owner = owner._modules[name]                                           # type: ignore[assignment]
+        owner = self._at(place[:-1])
+        if self.sharded:
+            unit = next((place[:k] for k in range(len(place) - 1, 0, -1) if place[:k] in self._copies), None)
+            if unit is not None: return Later(owner, place[-1], self._at(unit))
         return owner._parameters[place[-1]]
+
+    def _at(self, place: tuple[str, ...]):
+        owner: nn.Module = self
+        for name in place: owner = owner._modules[name]                                                # type: ignore[assignment]
+        return owner
+
+    def units(self) -> list[Unit]:
+        """The owners of the parameters of each copy of a repeated body, inner ones first: what is gathered and freed as one when the
+        model is sharded over processes."""
+        return [self._at(place) for place in sorted(self._copies, key=len, reverse=True)]
 
     # -- calls ---------------------------------------------------------------------------------------------------------------
     def forward(self, *inputs: Tensor, **by_name: Tensor):
@@ -120,14 +136,15 @@ class Module(nn.Module):
 
     def _device(self) -> torch.device:
         first = next(self.parameters(), None)
-        return self._home if first is None else first.device
+        return self._home if first is None or self.sharded else first.device
 
     def _module(self, which: str, graph: Graph) -> nn.Module:
         device = self._device().type
         at = which, self.training, device
         if at not in self._lowered:
             first = next(self.parameters(), None)
-            target = target_of(device, torch.float32 if first is None else first.dtype, self._compiles)
+            # products joined as one would keep their weights side by side, whole, until backward
+            target = target_of(device, torch.float32 if first is None else first.dtype, self._compiles and not self.sharded)
             made = plan(graph if self.training else evaluation(graph, self.program.sizes), self.program.sizes, target, self.forced)
             self._lowered[at] = lower(made.graph, self.program.sizes, EMISSIONS, compile=self._compiles)
         return self._lowered[at]
@@ -278,6 +295,12 @@ def _placed(path: list[str], repeat: list[str], i: int) -> list[str]:
     """The name of copy i: the number goes behind the place of the repeat."""
     at = len(repeat) if path[:len(repeat)] == repeat else len(path) - 1
     return [*path[:at], str(i), *path[at:]]
+
+
+def _copy(path: list[str], repeat: list[str], i: int) -> tuple[str, ...]:
+    """The place of copy i: where `_placed` puts its number."""
+    at = len(repeat) if path[:len(repeat)] == repeat else len(path) - 1
+    return *path[:at], str(i)
 
 
 def _below(inner: Axis, outer: Axis, i: int) -> Axis:

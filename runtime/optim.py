@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from plait.compiler.program import Program
 from plait.dsl.errors import error
 from plait.runtime.formula import Unbound
+from plait.runtime.matrices import hidden
 from plait.runtime.optimizers import Adafactor, Muon, MuonAndAdam
+from plait.runtime.ranks import whole
 from plait.runtime.recipe import Described, Recipe
-
-APART = ("gate", "g")                            # axes that tell matrices of one parameter apart: gates of a recurrence, groups
-ROWS = {"d'": 1, "u": 1, "o": 1, "h": 2}         # the first axis of a matrix → how many of its axes are what the layer makes
 
 
 def build(module: nn.Module, described: Described) -> torch.optim.Optimizer:
@@ -66,19 +65,9 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def hidden_matrices(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers: not of embeddings, positions,
-    filters of single features, norms and biases, nor of a layer that makes scores of the vocabulary."""
+    """Name → (axes that tell matrices apart, axes that are rows), of the weights between hidden layers, every copy by its name."""
     program: Program = module.program                                                      # type: ignore[assignment]
-    found: dict[str, tuple[int, int]] = {}
-    for v in program.graph.ins:
-        axes = [a for a in v.axes if a.role != "copies"]
-        if v.kind != "param" or "bias" in v.name.rpartition("/")[2]: continue
-        apart = next((k for k, a in enumerate(axes) if a.name not in APART), 0)
-        rows = ROWS.get(axes[apart].name, 0)
-        scores = any(i.classes is not None and axes[apart].size == i.classes for i in program.inputs)
-        if rows and not scores and len(axes) > apart + rows:
-            for path in _paths(module._places[v.name]): found[".".join(path)] = apart, rows          # type: ignore[index]
-    return found
+    return {".".join(path): at for v, at in hidden(program).items() for path in _paths(module._places[v.name])}   # type: ignore[index]
 
 
 def _paths(place: object) -> Iterator[tuple[str, ...]]:
@@ -107,7 +96,7 @@ def clip(parameters: Iterable[Tensor], norm: float | None) -> float:
     """Scales the gradients down to a total norm of `norm`, if one is given. Gives their norm before that. One that is not finite would
     spoil them all: then they are left as they are, for the cause to be found."""
     moved = [p for p in parameters if p.grad is not None]
-    total = nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None])
+    total = whole(nn.utils.get_total_norm([p.grad for p in moved if p.grad is not None]))
     value = total.item()
     if norm is not None and math.isfinite(value): nn.utils.clip_grads_with_norm_(moved, norm, total)
     return value

@@ -46,10 +46,11 @@ class Prepared:
 
 
 def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device | str = "cpu", compile: bool = True,
-            codec: Codec | None = None, how: How | None = None, memory: int | None = None) -> Prepared:
+            codec: Codec | None = None, how: How | None = None, memory: int | None = None, whole: bool = True) -> Prepared:
     """Reads the train block, opens the data, binds a free vocabulary by it, and makes the module, its first weights drawn from the
     recipe's seed. `folder`: where the spec's paths start. `model`: None where the spec has only one. `codec`: that of
     a run, for the same symbols as then; `how`: that of a run, or the kernels to take. `memory`: bytes that a step is fitted into.
+    whole: the module goes to the device as a whole; else it is made on the host, from where its parts are brought.
 
     Raises PlaitError for whatever keeps the model from being trained; the data is looked at before anything is built."""
     file = open_file(spec)
@@ -71,12 +72,13 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     if memory is not None: how = replace(how, choice=fit(program, memory, part(found, dataset.length), target, how.kernels).choice)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
-        module = Module(applied(program, how.choice), device=device, compile=compile, kernels=how.kernels)
+        module = Module(applied(program, how.choice), device=device if whole else "cpu", compile=compile, kernels=how.kernels)
     module.autocast = PRECISIONS[found.precision]
     return Prepared(module, found, dataset.by(found.batch), render(spec), how)
 
 
-def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True) -> Prepared:
+def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.device | str = "cpu", compile: bool = True,
+           whole: bool = True) -> Prepared:
     """What a run was made from, by its folder; the weights are fresh (`checkpoint.load` and `resume` bring the trained ones).
     settings: overrides. Raises PlaitError where the folder holds no run, or its data is gone."""
     text = record.spec_text(folder)
@@ -84,7 +86,7 @@ def reopen(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.d
     spec = override.apply(parse(text, str(folder / record.SPEC)), settings)
     kernels, pieces, recomputed = record.plan(folder)
     how = How(kernels, Choice(pieces, recomputed))
-    made = prepare(spec, model, data_folder, device=device, compile=compile, codec=record.vocabulary(folder), how=how)
+    made = prepare(spec, model, data_folder, device=device, compile=compile, codec=record.vocabulary(folder), how=how, whole=whole)
     return replace(made, spec_text=text)
 
 

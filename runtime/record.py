@@ -31,16 +31,18 @@ def default_folder(model: str) -> Path:
     return Path("runs") / f"{model}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None, plan: Mapping | None = None) -> None:
-    """Makes the folder of a new run, which `commit` makes a run. plan: what was asked of it, to be asked again on resume. Raises PlaitError
-    where the folder already holds a run, or the disk refuses."""
+def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None, plan: Mapping | None = None,
+          ranks: Mapping | None = None) -> None:
+    """Makes the folder of a new run, which `commit` makes a run. plan: what was asked of it, to be asked again on resume;
+    ranks: how its processes share it, if it has several. Raises PlaitError where the folder already holds a run, or the disk refuses."""
     if (folder / SPEC).exists():
         raise error("E0620", f"`{folder}` already holds a run", help=f"plait resume {folder}, or --out with another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "machine.json", machine(device))
         _write(folder / VOCABULARY, data_facts(dataset))
-        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute()), "plan": plan or {}})
+        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute()), "plan": plan or {},
+                                **({"ranks": ranks} if ranks else {})})
         if table is not None: _write(folder / "table.json", table)
         for name in (ROWS, TABLE, SAMPLES): (folder / name).write_text(",".join(COLUMNS) + "\n" if name == TABLE else "")
     except OSError as why:
@@ -100,6 +102,14 @@ def plan(folder: Path) -> tuple[dict[str, str], int, tuple[str, ...]]:
             except PlaitError: pass
         case {**more} if not more: return {}, 1, ()
     raise _damaged(folder, ABOUT, "what it says of the plan cannot be read")
+
+
+def ranks(folder: Path) -> tuple[str, bool]:
+    """How the processes of a run share it: the way, and whether parameters lie on the host."""
+    match _object(folder, ABOUT).get("ranks"):
+        case None: return "ddp", False
+        case {"shard": "ddp" | "fsdp" as shard, "offload": bool(offload)}: return shard, offload
+    raise _damaged(folder, ABOUT, "what it says of the ranks cannot be read")
 
 
 def vocabulary(folder: Path) -> Codec:

@@ -11,6 +11,7 @@ from plait.dsl.errors import PlaitError, Span, error
 from plait.runtime import optim
 from plait.runtime.blame import first_not_finite
 from plait.runtime.evaluate import mix
+from plait.runtime.ranks import ALONE, Ranks, Spread, alone, local
 from plait.runtime.recipe import Recipe
 
 
@@ -23,9 +24,10 @@ class NotFinite(Exception):
 
 
 def gradient(module: nn.Module, parts: Sequence[tuple[Tensor, ...]], seed: Callable[[int], None],
-             stopped: Callable[[], bool] = lambda: False) -> tuple[Tensor, Tensor] | None:
-    """Fills the parameters' gradients with that of the summed loss over all parts. Gives the sum and how many targets count; None where
-    it was `stopped` between two parts. `seed` is called with the number of a part before it is computed."""
+             stopped: Callable[[], bool] = lambda: False, spread: Spread | None = None) -> tuple[Tensor, Tensor] | None:
+    """Fills the parameters' gradients with that of the summed loss over all parts (and ranks). Gives the sum and how many targets count;
+    None where it was `stopped` between two parts. `seed` is called with the number of a part before it is computed."""
+    spread = spread or alone(module)
     module.zero_grad(set_to_none=True)
     totals, counts = [], []
     for k, part in enumerate(parts):
@@ -33,29 +35,31 @@ def gradient(module: nn.Module, parts: Sequence[tuple[Tensor, ...]], seed: Calla
             module.zero_grad(set_to_none=True)
             return None
         seed(k)
-        _, total, count = module.losses(*part)                                             # type: ignore[operator]
-        total.backward()                                   # before a number is asked for: on a GPU to read it is to wait
+        with spread.part(k + 1 == len(parts)):
+            _, total, count = spread.losses(*part)
+            spread.back(total)                             # before a number is asked for: on a GPU to read it is to wait
         totals.append(total.detach())
         counts.append(count)
-    return torch.stack(totals).sum(), torch.stack(counts).sum()
+    total, count = spread.ranks.sums(torch.stack(totals).sum(), torch.stack(counts).sum())
+    return total, count
 
 
 def mean(module: nn.Module, count: Tensor) -> None:
     """From the gradient of a sum to that of the mean over `count` targets."""
     by = count.clamp(min=1).float()
     for p in module.parameters():
-        if p.grad is not None: p.grad.div_(by)
+        if p.grad is not None: local(p.grad).div_(by)
 
 
 def update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, parts: Sequence[tuple[Tensor, ...]], step: int, lr: float,
-           stopped: Callable[[], bool] = lambda: False) -> tuple[float, float] | None:
+           stopped: Callable[[], bool] = lambda: False, spread: Spread | None = None) -> tuple[float, float] | None:
     """One step: the mean loss before it over all targets of the batch, and the norm of its gradient before clipping. None where it was
     `stopped` between two parts: then nothing is updated.
 
     Raises NotFinite where loss or gradient are not; nothing is updated then either."""
     def seed(k: int) -> None: torch.manual_seed(mix(recipe.seed, step, k))
 
-    found = gradient(module, parts, seed, stopped)
+    found = gradient(module, parts, seed, stopped, spread)
     if found is None: return None
     total, count = found
     mean(module, count)
@@ -63,7 +67,7 @@ def update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, 
     if math.isfinite(value): norm = optim.clip(module.parameters(), recipe.clip)
     if not (math.isfinite(value) and math.isfinite(norm)):
         what = "gradient" if math.isfinite(value) else "loss"
-        where, layer = first_not_finite(module, parts, what, seed)
+        where, layer = _blamed(module, parts, what, seed, spread.ranks if spread else ALONE)
         numbers = f"loss = {value:g}, gradient norm = {norm:g}, lr = {lr:g}"
         raise NotFinite(f"the {what} is not finite at step {step:,}: {where}", numbers, layer)
     optim.set_rate(optimizer, lr)
@@ -71,9 +75,17 @@ def update(module: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, 
     return value, norm
 
 
+def _blamed(module: nn.Module, parts: Sequence[tuple[Tensor, ...]], what: str, seed: Callable[[int], None], ranks: Ranks
+            ) -> tuple[str, Span | None]:
+    """What was first not finite, on the first rank that can name a layer."""
+    if ranks.parts: return "its layer is not looked for where each rank has a part of the parameters", None
+    found = ranks.all_of(first_not_finite(module, parts, what, seed))
+    return next((f for f in found if f[1] is not None), found[0])
+
+
 def spoiled(module: nn.Module) -> str | None:
-    """The first parameter that holds NaN or infinity."""
-    return next((name for name, p in module.named_parameters() if not torch.isfinite(p).all()), None)
+    """The first parameter that holds NaN or infinity, in what of it lies here."""
+    return next((name for name, p in module.named_parameters() if not torch.isfinite(local(p)).all()), None)
 
 
 def diverged(recipe: Recipe, what: str, numbers: str, saved: Sequence[int], layer: Span | None = None) -> PlaitError:

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from plait.runtime.evaluate import evaluate, mix
 from plait.runtime.generate.sample import sample
 from plait.runtime.measured import Derived, Meter
 from plait.runtime.progress import Shown, progress
+from plait.runtime.ranks import ALONE, Ranks
 from plait.runtime.recipe import Described, Recipe, trainable
 from plait.runtime.sources import GROWING
 from plait.runtime.step import NotFinite, diverged, spoiled, update
@@ -42,10 +43,11 @@ class Run:
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
           device: torch.device | str = "cpu", table: dict | None = None, plan: dict | None = None,
-          console: Console | None = None, derived: Callable[[], Derived] | None = None) -> Run:
+          console: Console | None = None, derived: Callable[[], Derived] | None = None, ranks: Ranks = ALONE) -> Run:
     """Trains a fresh module into a new folder, up to the recipe's stop or to `steps`. The schedule's horizon stays the recipe's
     stop, so that `steps` cuts a run short without changing it. A checkpoint is written before the first step (that shows that
     the model can be saved) and at the end, besides those asked for. derived: what a step should take, to be put beside what it takes.
+    ranks: the processes that share every batch; the first writes.
 
     Raises PlaitError for a recipe this version cannot train, a folder that holds a run, and a loss that is not finite."""
     trainable(recipe)
@@ -53,16 +55,17 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
     stop = Stop(recipe, dataset)
     optim.rate(recipe, 1, stop.last(state))
     device = torch.device(device)
-    with record.held(folder):
-        record.begin(folder, recipe.model, dataset, device, table, plan)
-        t = Training(module.to(device), recipe, dataset, folder, device, stop, state, derived)
+    with record.held(folder) if ranks.lead else nullcontext():
+        if ranks.lead: record.begin(folder, recipe.model, dataset, device, table, plan, ranks.as_json())
+        t = Training(module, recipe, dataset, folder, device, stop, state, derived, ranks)
         t.save()
-        record.commit(folder, spec_text)
+        if ranks.lead: record.commit(folder, spec_text)
         return t.run(steps, console)
 
 
 def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, steps: int | None = None,
-           device: torch.device | str = "cpu", console: Console | None = None, derived: Callable[[], Derived] | None = None) -> Run:
+           device: torch.device | str = "cpu", console: Console | None = None, derived: Callable[[], Derived] | None = None,
+           ranks: Ranks = ALONE) -> Run:
     """Goes on from the newest complete checkpoint of a run, up to `steps` in all (the recipe's stop by default), bit for bit as if
     it had never stopped. `module`, `recipe` and `dataset` are made from the run's own spec.
 
@@ -70,13 +73,14 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
     trainable(recipe)
     text = record.spec_text(folder)
     if changed := record.other_data(folder, dataset): raise PlaitError(changed)
-    with record.held(folder):
+    with record.held(folder) if ranks.lead else nullcontext():
         with progress(console, 0, 1) as shown: state = checkpoint.latest(folder, text, shown.line)
         device = torch.device(device)
-        t = Training(module.to(device), recipe, dataset, folder, device, Stop(recipe, dataset), state, derived)
+        t = Training(module, recipe, dataset, folder, device, Stop(recipe, dataset), state, derived, ranks)
         checkpoint.load(folder, state.step, module, t.optimizer, t.average)
         if console and steps is not None and steps <= state.step: console.print(f"the run stands at step {state.step:,} already")
-        record.rewind(folder, state.step)
+        ranks.wait()                                       # all have read what is to be gone on from
+        if ranks.lead: record.rewind(folder, state.step)
         if console and device.type == "cpu" and state.threads != torch.get_num_threads():
             now = torch.get_num_threads()
             console.print(f"the run used {state.threads} threads, this one uses {now}: sums may differ in their last bits")
@@ -87,15 +91,17 @@ class Training:
     """A module, what trains it, and where it stands. What is done is written into the run's folder."""
 
     def __init__(self, module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, device: torch.device, stop: Stop,
-                 state: checkpoint.State, derived: Callable[[], Derived] | None = None):
-        self.module, self.recipe, self.folder, self.device = module, recipe, folder, device
+                 state: checkpoint.State, derived: Callable[[], Derived] | None = None, ranks: Ranks = ALONE):
+        self.module, self.recipe, self.folder, self.device, self.ranks = module, recipe, folder, device, ranks
         self.dataset, self.held_out = dataset.by(recipe.batch), dataset.by(recipe.microbatch or recipe.batch)
         self.stop, self.state, self.saved = stop, state, state.step
+        self.spread = ranks.spread(module, device)
         self.optimizer = optim.build(module, recipe.optimizer)
         self.average = optim.Average(module, recipe.average) if recipe.average is not None else None
         sequences(recipe, dataset.length)                  # a batch that memory cannot hold
         dtype = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
         self.meter = Meter(derived, device, dtype) if derived is not None else None
+        self.halted = False                                # some rank was asked to stop
         self.loss, self.lr, self.metrics = math.nan, math.nan, dict[str, float | int]()
 
     def run(self, steps: int | None, console: Console | None) -> Run:
@@ -105,17 +111,23 @@ class Training:
         known = steps is not None or self.recipe.stop.unit in ("steps", "epochs")
         batches = ahead(self.dataset, self.state.step + 1, end if known else sys.maxsize)
         with (repeatable(self.device), stop_signal() as stopped, progress(console, self.state.step, end, self.meter) as shown,
-              closing(batches), events.following(self.folder, self.state) as follow):
-            while not self.stop.reached(self.state, steps) and not stopped.is_set():
+              closing(batches), self._events() as follow):
+            self.halted = self.ranks.any(stopped.is_set())
+            while not self.stop.reached(self.state, steps) and not self.halted:
                 if not self._step(batches, stopped.is_set, steps, shown): break
                 ended = self.stop.reached(self.state, steps)
                 self._act(ended, shown)
                 follow()
-            cut = stopped.is_set() and not self.stop.reached(self.state, steps)
+            cut = self.halted and not self.stop.reached(self.state, steps)
             if self.saved != self.state.step: self.save()
-            if self.meter is not None and self.meter.steps: record.measured(self.folder, self.meter.as_json(self.state.step))
+            if self.meter is not None and self.meter.steps and self.ranks.lead:
+                record.measured(self.folder, self.meter.as_json(self.state.step))
             if cut: shown.line(f"stopped at step {self.state.step:,}; `plait resume {self.folder}` goes on from there")
         return Run(self.folder, self.state.step, self.loss, self.metrics, cut)
+
+    def _events(self) -> AbstractContextManager[Callable[[], None]]:
+        """TensorBoard's, which one rank writes."""
+        return events.following(self.folder, self.state) if self.ranks.lead else nullcontext(lambda: None)
 
     def _step(self, batches: Iterator[tuple[int, tuple[torch.Tensor, ...]]], stopped: Callable[[], bool], steps: int | None,
               shown: Shown) -> bool:
@@ -124,19 +136,24 @@ class Training:
         step, given = next(batches)
         last = self.stop.last(self.state)
         self.lr = optim.rate(self.recipe, step, last)
-        count, inputs = self.dataset.tokens(given), tuple(t.to(self.device) for t in given)
+        count, inputs = self.dataset.tokens(given), tuple(t.to(self.device) for t in self.ranks.rows(given))
         cut = parts(inputs, self.recipe.microbatch, self.dataset.length)
-        try: found = update(self.module, self.optimizer, self.recipe, cut, step, self.lr, stopped)
+        within = (lambda: False) if self.ranks.together else stopped          # ranks stop together, between two steps
+        try: found = update(self.module, self.optimizer, self.recipe, cut, step, self.lr, within, self.spread)
         except NotFinite as why: raise self._diverged(why.what, why.numbers, why.layer) from None
-        if found is None: return False
+        if found is None:
+            self.halted = True
+            return False
         self.loss, norm = found
         if self.average is not None: self.average.update(step)
-        spent = time.perf_counter() - started
+        spent, asked = self.ranks.total(time.perf_counter() - started, stopped())
+        self.halted, spent = asked > 0, spent / self.ranks.count
         self.state = replace(self.state, step=step, tokens=self.state.tokens + count, seconds=self.state.seconds + spent)
         if self.meter is not None: self.meter.steps.append(spent)
         shown.step(step, self.loss, count / spent, spent, last if steps is None else steps)
-        record.add(self.folder, step, "train", loss=self.loss, lr=self.lr, gradient_norm=norm, seconds=round(self.state.seconds, 3),
-                   tokens=self.state.tokens)
+        if self.ranks.lead:
+            record.add(self.folder, step, "train", loss=self.loss, lr=self.lr, gradient_norm=norm, seconds=round(self.state.seconds, 3),
+                       tokens=self.state.tokens)
         return True
 
     def _act(self, ended: bool, shown: Shown) -> None:
@@ -148,6 +165,7 @@ class Training:
             if asked: self._evaluate(asked, shown)
             for a in due:
                 if a.kind == "sample": self._sample(a, shown)
+            self.spread.settle()
         if ended or any(a.kind == "checkpoint" for a in due): self._judge(asked); self.save()
 
     def _judge(self, measured: tuple[str, ...]) -> None:
@@ -160,26 +178,31 @@ class Training:
 
     def save(self) -> None:
         """Raises PlaitError where a parameter is not finite: what is saved can be gone on from."""
-        if name := spoiled(self.module):
+        if name := next(filter(None, self.ranks.all_of(spoiled(self.module))), None):
             raise self._diverged(f"the parameter `{name}` is not finite after step {self.state.step:,}", f"lr = {self.lr:g}")
         keep = max([int(a.arguments["keep"]) for a in self.recipe.actions("checkpoint")], default=2)   # type: ignore[call-overload]
         self.state = replace(self.state, threads=torch.get_num_threads())
-        checkpoint.save(self.folder, self.module, self.optimizer, self.state, keep, self.average)
+        checkpoint.save(self.folder, self.module, self.optimizer, self.state, keep, self.average, self.ranks)
         self.saved = self.state.step
 
     def _diverged(self, what: str, numbers: str, layer=None) -> PlaitError:
         return diverged(self.recipe, what, numbers, checkpoint.steps(self.folder), layer)
 
     def _evaluate(self, metrics: tuple[str, ...], shown: Shown) -> None:
-        found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed)
+        with self.spread.gathered() if "bleu" in metrics else nullcontext():
+            found = evaluate(self.module, self.held_out, metrics, device=self.device, seed=self.recipe.seed, ranks=self.ranks)
         self.metrics = found
+        if not self.ranks.lead: return
         record.add(self.folder, self.state.step, "validation", **found, seconds=round(self.state.seconds, 3), tokens=self.state.tokens)
         by = "  by the average" if self.average is not None else ""
         shown.line(f"step {self.state.step:,}  {describe(found)}{by}")
 
     def _sample(self, a: Described, shown: Shown) -> None:
+        if not (self.ranks.lead or self.ranks.parts): return          # where each has a part only, all must run
         wanted = dict(a.arguments)
-        text = "".join(sample(self.module, self.dataset.codec, **wanted, seed=mix(self.recipe.seed, self.state.step)))   # type: ignore[arg-type]
+        seed = mix(self.recipe.seed, self.state.step)
+        with self.spread.gathered(): text = "".join(sample(self.module, self.dataset.codec, **wanted, seed=seed))   # type: ignore[arg-type]
+        if not self.ranks.lead: return
         record.add_sample(self.folder, self.state.step, str(wanted["prompt"]), text)
         shown.line(f"step {self.state.step:,}  {wanted['prompt']}{text}")
 

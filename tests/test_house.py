@@ -5,8 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FLOORS = {"dsl": 0, "compiler": 1, "runtime": 2, "plait": 3}
-# `plait check` reads train blocks, `plait runs` what they became
-TORCH_FREE = ("runtime/recipe.py", "runtime/formula.py", "runtime/arguments.py", "runtime/sources.py", "runtime/listing.py")
+# `plait check` reads train blocks, `plait runs` what they became, `plait table` asks what an optimiser remembers
+TORCH_FREE = ("runtime/recipe.py", "runtime/formula.py", "runtime/arguments.py", "runtime/sources.py", "runtime/listing.py",
+              "runtime/matrices.py")
 
 
 def imports(path: Path):

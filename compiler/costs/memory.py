@@ -109,32 +109,54 @@ def _operands(joint: Joint, saved: set[Value]) -> Iterator[Kept]:
             yield Kept(n, 8 * v.size)
 
 
-def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = False) -> sp.Expr:
+def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = False, gradients: bool = True) -> sp.Expr:
     """The most bytes alive at once in forward and backward, without the parameters, the inputs and what the optimiser remembers;
     gradients stay until the update. slack: with what each node may need besides while it runs; kernels: with what kernels may need that
-    have buffers of their own."""
+    have buffers of their own. gradients = False: without those of parameters, for who counts them otherwise."""
     made = joint.graph.outs[:joint.count]
     scalars = [made[k] for k in joint.seeds if not made[k].axes]                 # the loss stays in the caller's hand
     graph = replace(joint.graph, outs=(*scalars, *joint.graph.outs[joint.count:]))
     shared = _elsewhere(joint)
     seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
     return written(_Walk(target, shared, sure(graph), special(graph) if slack or kernels else None,
-                         bound if slack else of_kernels).graph(graph, seeds, set()))
+                         bound if slack else of_kernels, frozenset() if gradients else frozenset(_gradients(joint))
+                         ).graph(graph, seeds, set()))
+
+
+def _gradients(joint: Joint) -> set[Value]:
+    """The values that hold gradients of parameters, inside loops too."""
+    weights = {v.name for v in joint.graph.ins if v.kind == "param"}
+    return _holding(joint.graph, {v for name, v in joint.gradients.items() if name in weights})
+
+
+def _holding(g: Graph, wanted: set[Value]) -> set[Value]:
+    """These outputs of a graph, what they are views of, and what loops gather them in."""
+    found = set(wanted)
+    for n in reversed(g.nodes):
+        mine = [k for k, v in enumerate(n.outs) if v in found]
+        if mine and _view(n): found.add(n.ins[0])
+        if not mine or n.body is None: continue
+        found |= _holding(n.body, {n.body.outs[k] for k in mine})
+        if isinstance(n.op, Loop):
+            for k in mine:
+                if k < n.op.carried: found |= {n.ins[k], n.body.ins[k]}
+    return found
 
 
 @dataclass
 class _Walk:
     """shared: stacks → how many of their entries lie elsewhere and are counted there. sure: what kernels certainly take while they run;
-    scratch: what they may take, where that is asked for, and `more`: what of it counts."""
+    scratch: what they may take, where that is asked for, and `more`: what of it counts. without: what others count."""
     target: Target
     shared: Mapping[Value, sp.Expr] = field(default_factory=dict)
     sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
     scratch: Mapping[tuple[str, str], sp.Expr] | None = None
     more: Callable[[Node, Mapping[tuple[str, str], sp.Expr]], sp.Expr] = bound
+    without: frozenset[Value] = frozenset()
     sizes: dict[tuple, Sum] = field(default_factory=dict)
 
     def bytes(self, v: Value) -> Sum:
-        if v.kind == "const": return NOTHING
+        if v.kind == "const" or v in self.without: return NOTHING
         key: tuple = (v.axes, v.kind)
         if v in self.shared: key = (*key, self.shared[v])
         if key not in self.sizes:

@@ -4,10 +4,11 @@ A body is a row of parts: each adds what it computes from some streams to anothe
 the part once with gradients, subtracts its value, and backpropagates through that same run. Gomez et al. 2017, section 3."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from plait.compiler.axis import Axis
 from plait.compiler.graph import Graph, Node, Value, live
 from plait.compiler.lowering.derivatives import first_only
-from plait.compiler.lowering.loops import Known, autocast, knowing
+from plait.compiler.lowering.loops import Known, autocast, knowing, wanting
 from plait.compiler.lowering.tensors import stable_order
+from plait.compiler.lowering.units import Later, hand_over, within
 from plait.compiler.prims import VIEWS, Loop, Map, Region
 
 
@@ -165,6 +167,7 @@ class Inverse(nn.Module):
         c, s = self.carried, self.sliced
         slices = [list(x) if isinstance(x, tuple | list) else list(x.unbind(0)) for x in operands[c:c + s]]
         flat, tree = tree_flatten((slices, list(operands[c + s:])))
+        if torch.is_grad_enabled() and any(isinstance(x, Later) for x in flat): operands = (wanting(operands[0]), *operands[1:])
         return Reversible.apply(Schedule(self, trips, tree), *operands[:c], *flat)
 
 
@@ -186,6 +189,12 @@ class Schedule:
         self.trips = [[(part, run, [*(operand(p, t) for p in part.operands), *fixed[told:]], end)
                        for part, run, end in zip(loop.form.parts, loop.runs[row(t)], loop.ends[row(t)])] for t in self.order]
 
+    @staticmethod
+    def later(trip, rest: Sequence) -> list[int]:
+        """Of the flat operands those that wait for the unit of this trip; an inner loop's copies wait for their own."""
+        direct = dict.fromkeys(k for _, _, numbers, _ in trip for k in numbers if isinstance(k, int))
+        return [k for k in direct if isinstance(rest[k], Later)]
+
 
 class Reversible(torch.autograd.Function):
     """The streams after the last trip. Saved: these, the operands and the choices; nothing that grows with the trips but the last."""
@@ -198,14 +207,21 @@ class Reversible(torch.autograd.Function):
         made: list[Tensor] = []
         ctx.counts = []
         saving = any(ctx.needs_input_grad)
+
+        def ahead(trip, streams: list[Tensor], later: list[int], *found: Tensor) -> list[Tensor]:
+            given = _filled(rest, later, found)
+            for part, run, numbers, _ in trip:
+                choices = Choices() if saving else None
+                with choosing(choices): y, = run(*(streams[r] for r in part.reads), *_pick(given, numbers))
+                streams[part.target] = streams[part.target] + y
+                ctx.counts.append(len(choices.made) if choices else 0)
+                if choices: made.extend(choices.made)
+            return streams
+
         with torch.autocast(**ctx.autocast):
             for trip in schedule.trips:
-                for part, run, numbers, _ in trip:
-                    choices = Choices() if saving else None
-                    with choosing(choices): y, = run(*(streams[r] for r in part.reads), *_pick(rest, numbers))
-                    streams[part.target] = streams[part.target] + y
-                    ctx.counts.append(len(choices.made) if choices else 0)
-                    if choices: made.extend(choices.made)
+                later = Schedule.later(trip, rest)
+                streams = within(partial(ahead, trip, streams, later), *(rest[k] for k in later))
                 streams = [streams[k] for k in schedule.after]
         streams = [x.view_as(x) if any(x is t for t in operands) else x for x in streams]      # an input is not an output
         tensors = [x for x in rest if isinstance(x, Tensor)]
@@ -227,14 +243,26 @@ class Reversible(torch.autograd.Function):
         grads = [torch.zeros_like(x) if g is None else g for g, x in zip(given, streams)]
         counts = list(ctx.counts)
         after = ctx.schedule.after
-        for trip in reversed(ctx.schedule.trips):
-            streams, grads = ([xs[after.index(k)] for k in range(c)] for xs in (streams, grads))
+
+        def back(trip, streams: list[Tensor], grads: list[Tensor], later: list[int], *found: Tensor) -> list[Tensor | None]:
+            """Undoes a trip, in its two lists. found: what waited for its unit, later; gives the gradients of these."""
+            given, asked = _filled(rest, later, found), _filled(wanted, later, [x.requires_grad for x in found])
             for part, run, numbers, end in reversed(trip):
                 n = counts.pop()
                 choices = Choices(made[len(made) - n:])
                 del made[len(made) - n:]
                 known = None if end is None else Known(end[0], end[1], grads[part.target])
-                with knowing(known): Reversible.undo(ctx.autocast, part, run, numbers, choices, streams, grads, rest, wanted, out)
+                with knowing(known): Reversible.undo(ctx.autocast, part, run, numbers, choices, streams, grads, given, asked, out)
+            mine = [out[k] for k in later]
+            for k in later: out[k] = None
+            return mine
+
+        for trip in reversed(ctx.schedule.trips):
+            streams, grads = ([xs[after.index(k)] for k in range(c)] for xs in (streams, grads))
+            later = Schedule.later(trip, rest)
+            find = partial(back, trip, streams, grads, later)
+            if later: hand_over(find, [rest[k] for k in later], streams[0].device)
+            else: find()
         return None, *grads, *out
 
     @staticmethod
@@ -256,6 +284,13 @@ class Reversible(torch.autograd.Function):
 
 def _flat(numbers) -> list[int]:
     return list(dict.fromkeys(tree_flatten(numbers)[0]))
+
+
+def _filled(values, places: list[int], with_: Sequence):
+    """The same list with others at some places."""
+    if not places: return values
+    at = dict(zip(places, with_))
+    return [at.get(k, x) for k, x in enumerate(values)]
 
 
 def _pick(values, numbers):

@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from plait.compiler.lowering.derivatives import first_only
+from plait.compiler.lowering.units import within
 from plait.compiler.prims import Loop
 
 
@@ -42,7 +43,9 @@ class Trips(nn.Module):
         self.recompute, self.op = op.keep == "recompute", op
         self.warm_state, self.apart = warm_state, apart
 
-    def run(self, trip: int, *operands):
+    def run(self, trip: int, *operands): return within(lambda *given: self.here(trip, *given), *operands)
+
+    def here(self, trip: int, *operands):
         if not (self.recompute and torch.is_grad_enabled()): return self.body(trip)(*operands)
         flat, tree = tree_flatten(operands)
         return Recomputed.apply(self.body(trip), self.end(trip), tree, *flat)
@@ -65,7 +68,7 @@ class Trips(nn.Module):
                 and all(isinstance(x, Tensor) for x in operands[:s]):
             flat, tree = tree_flatten(operands)
             return Pieces.apply(self, trips, tree, *flat)
-        if self.warm_state and torch.is_grad_enabled(): state = tuple(map(_wanting, state))
+        if self.warm_state and torch.is_grad_enabled(): state = tuple(map(wanting, state))
         for t in reversed(range(trips)) if self.reverse else range(trips):
             outs = self.run(t, *state, *(x[t] for x in slices), *fixed)
             state = outs[:c]
@@ -138,7 +141,7 @@ class Ahead(torch.autograd.Function):
         return None, None, None, None, *ctx.found
 
 
-def _wanting(x: Tensor) -> Tensor:
+def wanting(x: Tensor) -> Tensor:
     """A first state that asks for a gradient like those after it, so that a compiled body is the same graph in every trip."""
     return x if x.requires_grad or not x.is_floating_point() else x.detach().requires_grad_()
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LOW = 0xFFFFFFFF
+SHARE = 0, 1                                   # which part of the batch this process has, of how many equal ones
 
 
 # -- made from nothing, on the device and in the dtype of `like` ----------------------------------------------------------
@@ -62,17 +63,26 @@ def scrambled(z: Tensor) -> Tensor:
     return (z >> 16).bitwise_xor_(z)
 
 
-def bits(count: int, key: Tensor, device: torch.device | None) -> Tensor:
-    """32 bits for each of `count` elements."""
-    return scrambled(scrambled(torch.arange(count, device=device).bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
+def bits(element: Tensor, key: Tensor) -> Tensor:
+    """32 bits for each of the numbers of elements, which nobody else holds."""
+    return scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
 
 
-def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None) -> Tensor:
-    """Uniform on [0, 1) in steps of 2⁻²⁴, or normal; element k of the flattened shape is a function of (k, key).
+def elements(shape: Sequence[int], batch: int | None, device: torch.device | None) -> Tensor:
+    """The number of each element in the flattened shape. batch: the dimension of the batch, of which other processes have other parts;
+    the numbers are those that the elements have in the whole of it."""
+    part, parts = SHARE
+    if batch is None or parts == 1: return torch.arange(math.prod(shape), device=device)
+    mine = math.prod(shape[batch:])
+    around = torch.arange(math.prod(shape[:batch]), device=device).mul_(mine * parts)
+    return (around[:, None] + torch.arange(part * mine, (part + 1) * mine, device=device)).flatten()
+
+
+def random(fn: str, shape: Sequence[int], key: Tensor, like: Tensor | None, batch: int | None = None) -> Tensor:
+    """Uniform on [0, 1) in steps of 2⁻²⁴, or normal; an element is a function of its number (see `elements`) and the key.
 
     The steps are exact in float32, so the numbers do not depend on the dtype but for rounding of the last function."""
-    count = math.prod(shape)
-    z = bits(count, key.to(place(like)) if like is not None else key, place(like) or key.device)
+    z = bits(elements(shape, batch, place(like) or key.device), key.to(place(like)) if like is not None else key)
     made = real_type(like)
     work = torch.float64 if made == torch.float64 else torch.float32
     if fn == "uniform": u = z.bitwise_right_shift_(8).to(work).mul_(2.0**-24)

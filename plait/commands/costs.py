@@ -17,6 +17,7 @@ from plait.command import (
     Json,
     Model,
     Settings,
+    Shard,
     command,
     fail,
     opened,
@@ -30,17 +31,35 @@ def table(file: File, by: Annotated[str, typer.Option("--by", help="model, layer
           set: Settings = None, columns: Columns = None,
           markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
           latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX tabular")] = False,
-          csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False, json: Json = False) -> None:
-    """Print the derived costs: work, depth, path length, parameters."""
+          csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False, json: Json = False,
+          ranks: Annotated[int | None, typer.Option("--ranks", min=1, help="memory of each of so many processes instead")] = None,
+          shard: Shard = None) -> None:
+    """Print the derived costs: work, depth, path length, parameters; with --ranks, the memory of each process."""
     from plait.compiler.quantities import wanted as columns_of
     from plait.dsl.errors import error
     from plait.render import CELLS
+    if ranks is not None or shard is not None:
+        return _shared(file, by, model, set, ranks, shard or "ddp", (columns, latex, csv), markdown, json)
     wanted = columns_of(columns, CELLS) if columns is not None else None
     found = _swept(file, by, model, set)
     if wanted: found = replace(found, columns=wanted)
     written = [f for wanted, f in ((json, found.dumps), (markdown, found.markdown), (latex, found.latex), (csv, found.csv)) if wanted]
     if len(written) > 1: raise error("E0505", "a table is printed in one form", help="one of --json, --markdown, --latex, --csv")
     typer.echo(written[0]() if written else str(found))
+
+
+def _shared(file: Path, by: str, model: str | None, settings: list[str] | None, ranks: int | None, shard: str, other: tuple,
+            markdown: bool, json: bool) -> None:
+    """The table of memory for several processes."""
+    from plait.api import Spec, chosen
+    from plait.dsl.errors import error
+    from plait.scaling import dumps, scaled, told
+    if ranks is None: raise error("E0505", "a way to share needs a number of ranks", help=f"--ranks 8 --shard {shard}")
+    if any(other) or markdown and json:
+        raise error("E0505", "the memory of ranks is printed as text, Markdown or JSON, with all its columns", help="--json or --markdown")
+    spec = Spec(file, opened(file, settings))
+    found = [scaled(spec, m, ranks, shard) for m in ([chosen(spec.file, model)] if model else spec.models)]
+    typer.echo(dumps(spec.table(by, model), found, ranks, shard) if json else told(found, ranks, shard, markdown))
 
 
 def _swept(file: Path, by: str, model: str | None, settings: list[str] | None):

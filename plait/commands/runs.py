@@ -18,9 +18,11 @@ from plait.command import (
     Memory,
     Model,
     Settings,
+    Shard,
     Steps,
     command,
     console,
+    leads,
     warn,
 )
 from plait.dsl.errors import render
@@ -34,8 +36,10 @@ Penalty = Annotated[float, typer.Option("--length-penalty", min=0.0, help="the Î
 @command
 def train(file: File, model: Model = None, set: Settings = None, device: Device = "auto", steps: Steps = None,
           out: Annotated[Path | None, typer.Option("--out", help="the run folder to make")] = None, eager: Eager = False,
-          kernel: Kernels = None, memory: Memory = None) -> None:
-    """Train a model by the train block of its spec."""
+          kernel: Kernels = None, memory: Memory = None, shard: Shard = None,
+          offload: Annotated[bool, typer.Option("--offload", help="with fsdp: keep each rank's part in the memory of the host")] = False
+          ) -> None:
+    """Train a model by the train block of its spec; under a launcher such as torchrun, on several processes."""
     from plait import files
     from plait.compiler.fit import bytes_of
     from plait.compiler.plan import kernels_of
@@ -43,9 +47,9 @@ def train(file: File, model: Model = None, set: Settings = None, device: Device 
     from plait.checking import meant
     settings = files.single(files.overrides(set))
     spec = files.opened(file, settings)                       # mistakes and warnings are told before torch is loaded
-    for d in (d for m in spec.models if model in (None, m) for d in meant(spec, m)): warn(render(d, color=sys.stderr.isatty()))
+    for d in (d for m in spec.models if leads() and model in (None, m) for d in meant(spec, m)): warn(render(d, color=sys.stderr.isatty()))
     from plait.training import start
-    _told(start(file, model, settings, device, steps, out, not eager, console(), wanted, most))
+    _told(start(file, model, settings, device, steps, out, not eager, console(), wanted, most, shard or "ddp", offload))
 
 
 @command
@@ -56,7 +60,8 @@ def resume(run: Folder, steps: Steps = None, device: Device = "auto", eager: Eag
 
 
 def _told(run) -> None:
-    typer.echo(f"{run.folder}: step {run.step:,}; plait sample {run.folder}, plait evaluate {run.folder}, plait resume {run.folder}")
+    if leads():
+        typer.echo(f"{run.folder}: step {run.step:,}; plait sample {run.folder}, plait evaluate {run.folder}, plait resume {run.folder}")
     if run.interrupted: raise typer.Exit(130)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from plait.compiler.graph import Graph
 from plait.compiler.kernels import BLOCK_ROWS
+from plait.compiler.lowering import tensors
 from plait.compiler.lowering.derivatives import first_only
 from plait.compiler.lowering.emission import KernelCall
 from plait.compiler.lowering.tensors import LOW, scrambled
@@ -119,10 +120,12 @@ def dropped_axes(body: Graph) -> tuple[str, ...]:
 
 
 def number_of_elements(order: tuple[str, ...], sizes: dict, batch: tuple[str, ...], heads: tuple[str, ...]):
-    """(numbers of the first elements of every [b, h] as nested sizes and strides, the strides of n and n')."""
+    """(numbers of the first elements of every [b, h] as nested starts, sizes and strides, the strides of n and n'). Other processes may
+    have other parts of the batch: see `tensors.elements`."""
+    part, parts = tensors.SHARE
     stride, strides = 1, {}
-    for a in reversed(order): strides[a], stride = stride, stride * sizes[a]
-    return [(sizes[a], strides[a]) for a in (*batch, *heads)], strides["n"], strides["n'"]
+    for a in reversed(order): strides[a], stride = stride, stride * sizes[a] * (parts if a in batch else 1)
+    return [(part * sizes[a] if a in batch else 0, sizes[a], strides[a]) for a in (*batch, *heads)], strides["n"], strides["n'"]
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,8 @@ class How:
         assert self.strides is not None
         outer, of_row, of_column = self.strides
         first = torch.zeros((), dtype=torch.int64, device=rows.device)
-        for size, stride in outer: first = first[..., None] + torch.arange(size, device=rows.device) * stride
-        first = first.reshape(outer[0][0], -1)
+        for start, size, stride in outer: first = first[..., None] + torch.arange(start, start + size, device=rows.device) * stride
+        first = first.reshape(outer[0][1], -1)
         inner = (rows * of_row)[:, None] + columns * of_column
         bits = scrambled(scrambled((first[:, :, None, None] + inner).bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
         return bits.bitwise_right_shift_(8) >= math.ceil(self.drop * 2**24)                   # as whole numbers: the steps are 2⁻²⁴
