@@ -78,7 +78,7 @@ def _block(op: Region, backward: bool) -> sp.Expr:
     each = REAL * (1 + backward) + (1 + REAL * backward if op.arg("dropout") else 0)
     if op.arg("dropout"): each = sp.Integer(max(each, 2 * INTEGER))
     wide = outer * m * max(k.axis("k").size, v.axis("v").size, key=str)
-    return each * outer * rows * m + REAL * (wide + outer * rows * (2 * k.axis("k").size + v.axis("v").size))
+    return each * outer * rows * m + REAL * (wide + outer * rows * v.axis("v").size)
 
 
 def _rowwise(op: Region) -> sp.Expr:

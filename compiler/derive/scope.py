@@ -9,8 +9,10 @@ import sympy as sp
 
 from plait.compiler.builder import Builder
 from plait.compiler.graph import Graph, Node, Value, live
-from plait.compiler.prims import VIEWS, Broadcast, Const, Gather, Loop, Op, Random, Region, Sort, infer
+from plait.compiler.prims import VIEWS, Broadcast, Const, Gather, Loop, Map, Op, Random, Region, Sort, infer
 from plait.compiler.sizes import Sizes
+
+KEPT = {Map("cos"), Map("sin")}                # a table of angles is kept, though it depends on no input
 
 
 class Scope(Builder):
@@ -67,7 +69,7 @@ class Scope(Builder):
         if isinstance(op, Const): self.numbers[outs[0]] = op.value
         if not isinstance(op, Region | Loop | Random | Sort) and all(v in self.constants for v in ins):
             self.constants.add(outs[0])
-            self.how[outs[0]] = node
+            if op not in KEPT: self.how[outs[0]] = node
         elif isinstance(op, VIEWS) or isinstance(op, Gather) and ins[1] in self.numbers: self.how[outs[0]] = node
         return outs
 

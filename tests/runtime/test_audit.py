@@ -70,6 +70,17 @@ def test_every_layer(name):
     assert not [f for f in found if f.holds is False], said(found)
 
 
+@pytest.mark.parametrize("kernel", ["auto", "rowwise"])
+def test_tables_of_angles_are_kept(kernel):
+    """Rotary positions turn queries and keys of every layer by tables that depend on no input: what is saved has them."""
+    text = (f"plait 1\ndims {{ n = 12; V = 11; d = 16; h = 2; L = 2 }}\nmodel m {{ input text: tokens[n] of V\n logits = text {{ "
+            f"embed(V, width = d); positions(rotary); repeat L {{ residual {{ attention(heads = h, causal = true, kernel = {kernel}) }} "
+            "}; unembed(V) }\n output logits: [n, V] }")
+    found = list(audit(Subject(expand(files.opened(SPECS / "m.plait", text=text), "m"))))
+    assert not [f for f in found if f.holds is False], said(found)
+    assert {f.kind for f in found if f.what == "saved bytes"} == {"equal"}
+
+
 @pytest.mark.parametrize("spec, model", [("table1", "self_attention"), ("table1", "restricted"), ("five_way", "cnn"), ("demo", "demo")])
 def test_symbols(spec, model):
     """Traced with the batch and the length as symbols."""
