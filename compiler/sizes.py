@@ -208,9 +208,10 @@ class Sizes:
     def bind(self, **values: int) -> Sizes:
         """With further dims bound; derived ones follow."""
         bound = {**self.bound, **{dim(k): int(v) for k, v in values.items()}}
-        for name, e in self.derived.items():
-            try: bound[name] = int(evaluate(e, {k: v for k, v in bound.items() if k not in self.derived or k in values}
-                                            if name.name not in values else {name: bound[name]}))
+        follow = tuple(sorted(((s, e) for s, e in self.derived.items() if s.name not in values), key=lambda p: p[0].name))
+        known = {k: v for k, v in bound.items() if k not in dict(follow)}
+        for name, e in follow:
+            try: bound[name] = int(evaluate(_resolve(e, follow), known))               # a derived dim of a derived dim, too
             except Free: pass
         return replace(self, bound=bound)
 
