@@ -93,10 +93,10 @@ LARGE = {
 
 @pytest.mark.parametrize("text", LARGE.values(), ids=LARGE.keys())
 def test_a_large_text_is_refused_at_once(text):
-    start = time.perf_counter()
+    start = time.process_time()
     problem = survive(text)
     assert isinstance(problem, PlaitError)
-    assert time.perf_counter() - start < 3   # about 0.1 s; the rest is for a busy machine
+    assert time.process_time() - start < 3   # about 0.1 s; the rest is for a busy machine
     assert all(len(d.message) < 200 for d in problem.diagnostics)
 
 

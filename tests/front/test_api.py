@@ -26,6 +26,10 @@ SMALL = {"reformer": {"n": 64, "d": 16, "h": 2, "L": 2, "c": 8, "p": 4, "g": 8, 
          "reformer_table1": {"l": 64, "h": 2, "k": 4, "c": 16, "R": 2},
          "reformer_table3": {"l": 64, "d": 16, "h": 2, "L": 2, "c": 16, "R": 2, "p": 4},
          "table1": {"n": 20, "d": 8, "k": 3, "r": 4}, "transformer_base": {"V": 50, "m": 6, "n": 5, "d": 16, "h": 2, "L": 2},
+         "images": {"s": 3, "d": 8, "h": 2}, "chorales": {"n": 8, "d": 16}, "enwik8": {"n": 8, "d": 16, "L": 2},
+         "imagenet64": {"s": 2, "d": 8, "h": 2, "L": 2, "c": 2, "p": 4, "R": 2},
+         "translation": {"V": 50, "m": 6, "n": 5, "d": 16, "h": 2, "L": 2},
+         "enwik8_local": {"n": 8, "d": 8, "h": 2, "L": 2, "w": 3, "c": 2, "p": 4, "g": 4, "R": 2},
          "demo": {"V": 20}, "shakespeare": {}, "duplication": {}, "five_way": {"n": 16}}
 
 
