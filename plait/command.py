@@ -27,6 +27,8 @@ Columns = Annotated[str | None, typer.Option("--columns", help="comma-separated:
 Kernels = Annotated[list[str] | None, typer.Option("--kernel", metavar="REGION=KERNEL",
                                                    help="run a region by this kernel, or by its `body`; may be repeated")]
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="fit a training step into this memory: 4GiB")]
+Best = Annotated[bool, typer.Option("--best", help="the checkpoint that checkpoint(best = METRIC) keeps")]
+Average = Annotated[int | None, typer.Option("--average", min=1, metavar="K", help="the mean of the weights of the last K checkpoints")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="the step to stop at")]
 
 Shard = Annotated[str | None, typer.Option("--shard", metavar="HOW", help="on several ranks: ddp (the default), or fsdp: each rank has a "

@@ -13,18 +13,18 @@ ENDINGS = {"safetensors": ".safetensors", "torch.export": ".pt2", "onnx": ".onnx
 ALIASES = {"pt2": ["torch.export"], "torch": ["torch.export"], "export": ["torch.export"], "st": ["safetensors"]}
 
 
-def exported(folder: Path, to: str, out: Path | None, step: int | None, best: bool, settings: tuple[Override, ...],
+def exported(folder: Path, to: str, out: Path | None, step: int | None, best: bool, average: int | None, settings: tuple[Override, ...],
              say: Callable[[str], None]) -> str:
     """Writes the model of a run, or of a file of weights that plait has written; gives the line that says so. out: by default NAME.ENDING
     in the folder. Raises PlaitError."""
     if to not in ENDINGS:
         near = suggest(to, list(ENDINGS), {}) or ALIASES.get(to.lower(), [])
         raise error("E0505", f"there is no form `{to}` to export to", help=f"--to {near[0]}" if near else "--to " + " | ".join(ENDINGS))
-    if best and step is not None: raise error("E0504", "--best and --step both name a checkpoint", help="--step N, or --best")
     if folder.is_file():
-        if best or step is not None: raise error("E0504", "a file of weights has no checkpoints", help="--step and --best are for runs")
+        if best or average is not None or step is not None:
+            raise error("E0504", "a file of weights has no checkpoints", help="--step, --best and --average are for runs")
         module = weights.from_file(folder, settings=settings, compile=False)
-    else: module = weights.from_run(folder, step=step, best=best, settings=settings, compile=False, say=say)
+    else: module = weights.from_run(folder, step=step, best=best, average=average, settings=settings, compile=False, say=say)
     path = out or (folder.parent if folder.is_file() else folder) / f"{module.program.model}{ENDINGS[to]}"
     if path.is_dir(): raise error("E0660", f"`{path}` is a folder, not a file", help=f"--out {path / module.program.model}{ENDINGS[to]}")
     if to == "safetensors": weights.write(path, module)

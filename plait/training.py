@@ -20,7 +20,7 @@ from plait.dsl.pins import pinned
 from plait.dsl.spec import Override
 from plait.planning import unknown
 from plait.render import Table, shown_dims
-from plait.runtime import checkpoint, record
+from plait.runtime import record
 from plait.runtime.batch import Stop, part, sequences
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
@@ -36,6 +36,7 @@ from plait.runtime.ranks import ALONE, Ranks, fits, join, together
 from plait.runtime.train import Run
 from plait.runtime.train import resume as go_on
 from plait.runtime.train import train as run
+from plait.runtime.trained import trained
 
 
 def start(path, model: str | None, settings: tuple[Override, ...], device: str, steps: int | None, out, compile: bool, console,
@@ -97,26 +98,6 @@ def resume(folder, steps: int | None, device: str, compile: bool, console) -> Ru
                      console=console if ranks.lead else None, derived=lambda: derived(made, where.type, ranks), ranks=ranks)
 
 
-def _trained_weights(folder: Path, module: torch.nn.Module, say, best: bool = False, average: int | None = None) -> int:
-    """The module takes the last weights of a run, the best, or the mean of those of the last `average` checkpoints; of a run that keeps
-    a moving average that one, for the last and the best. Gives the step; `say` is told of whatever is not plainly the last weights."""
-    text = record.spec_text(folder)
-    if best and average is not None:
-        raise error("E0505", "the best checkpoint is one, and a mean is of several", help="--best, or --average 5")
-    if average is not None:
-        found = checkpoint.averaged(folder, module, average, text)
-        say(f"the mean of the weights of steps {', '.join(f'{s:,}' for s in found)}")
-        return found[-1]
-    state = checkpoint.latest(folder, text, say)
-    if best:
-        if state.best is None:
-            raise error("E0621", f"`{folder}` keeps no best checkpoint", help="every N steps { checkpoint(best = loss) } keeps one")
-        say(f"the best checkpoint, of step {state.best.step:,}: {state.best.value:.4f}")
-        state = checkpoint.check(folder, state.best.step, text)
-    if checkpoint.take(folder, state.step, module): say("the moving average of the weights")
-    return state.step
-
-
 def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say, best: bool = False,
              average: int | None = None, beam: Beam | None = None) -> dict:
     """The metrics of a run over all of its validation part; settings may change what has no weights (the rounds of hashing, the data).
@@ -126,7 +107,7 @@ def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], d
     changed = record.other_data(folder, made.dataset, "W0614")
     if changed and not any(o.path == ("train", "data") for o in settings):
         say(render(replace(changed, help="these are the figures of the new file")))
-    step = _trained_weights(folder, made.module, say, best, average)
+    step = trained(folder, made.module, say, best=best, average=average)
     found = measure(made.module, made.dataset.by(made.recipe.microbatch or made.recipe.batch), metrics or made.recipe.metrics or ("loss",),
                     device=device_of(device), seed=made.recipe.seed, beam=beam)
     return {"step": step, **found}
@@ -137,7 +118,7 @@ def sample(folder, prompt: str, length: int, temperature: float, top_k: int | No
            beam: Beam | None = None) -> Iterator[str]:
     """Text from a run, a symbol at a time; settings may change what has no weights (rounds of hashing). best, average: which weights."""
     module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
-    _trained_weights(Path(folder), module, say, best, average)
+    trained(Path(folder), module, say, best=best, average=average)
     return sampled(module, codec, prompt, length, temperature, top_k, seed, top_p, say, beam)
 
 
@@ -146,7 +127,7 @@ def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple
     """A translation for each line of a file, or of standard input, by a run of an encoder and a decoder. best, average: which weights."""
     lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None), str(file), None)
     module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
-    _trained_weights(Path(folder), module, say, best, average)
+    trained(Path(folder), module, say, best=best, average=average)
     return translated(module, codec, lines, beam, batch, say)
 
 

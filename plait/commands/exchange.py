@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plait.command import Settings, command, warn
+from plait.command import Average, Best, Settings, command, warn
 
 
 @command
@@ -14,12 +14,12 @@ def export(run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder
            to: Annotated[str, typer.Option("--to", metavar="FORM", help="safetensors, torch.export or onnx")] = "safetensors",
            out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="the file to write")] = None,
            step: Annotated[int | None, typer.Option("--step", min=0, help="the checkpoint of this step, not the last")] = None,
-           best: Annotated[bool, typer.Option("--best", help="the kept checkpoint with the least validation loss")] = False,
+           best: Best = False, average: Average = None,
            set: Settings = None) -> None:
     """Write the trained model of a run as a file for other programs."""
     from plait import files
     from plait.exchange import exported
-    typer.echo(exported(run, to, out, step, best, files.single(files.overrides(set)), warn))
+    typer.echo(exported(run, to, out, step, best, average, files.single(files.overrides(set)), warn))
 
 
 @command

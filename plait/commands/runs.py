@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from plait.command import (
+    Average,
+    Best,
     Device,
     Eager,
     File,
@@ -27,8 +29,6 @@ from plait.command import (
 )
 from plait.dsl.errors import render
 
-Best = Annotated[bool, typer.Option("--best", help="the checkpoint that checkpoint(best = METRIC) keeps")]
-Average = Annotated[int | None, typer.Option("--average", min=1, metavar="K", help="the mean of the weights of the last K checkpoints")]
 Width = Annotated[int, typer.Option("--beam", min=1, help="hypotheses that a translation keeps; 1 takes the likeliest symbol")]
 Penalty = Annotated[float, typer.Option("--length-penalty", min=0.0, help="the α of Wu et al. 2016")]
 
@@ -53,15 +53,16 @@ def train(file: File, model: Model = None, set: Settings = None, device: Device 
 
 
 @command
-def resume(run: Folder, steps: Steps = None, device: Device = "auto", eager: Eager = False) -> None:
+def resume(run: Folder, steps: Steps = None, device: Device = "auto",
+           eager: Annotated[bool | None, typer.Option("--eager/--compile", help="as the run began, where neither is said")] = None) -> None:
     """Go on with a run from its last checkpoint."""
     from plait.training import resume as go_on
-    _told(go_on(run, steps, device, not eager, console()))
+    _told(go_on(run, steps, device, None if eager is None else not eager, console()))
 
 
 def _told(run) -> None:
     if leads():
-        typer.echo(f"{run.folder}: step {run.step:,}; plait sample {run.folder}, plait evaluate {run.folder}, plait resume {run.folder}")
+        typer.echo(f"{run.folder}: step {run.step:,}; {', '.join(f'plait {c} {run.folder}' for c in run.commands)}")
     if run.interrupted: raise typer.Exit(130)
 
 
@@ -95,10 +96,13 @@ def sample(run: Folder, prompt: Annotated[str, typer.Option("--prompt", help="ho
     from plait.training import sample as sampled
     wide = Beam(beam, penalty) if beam is not None else None
     settings = files.single(files.overrides(set))
-    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, warn, best, average, settings, top_p, wide)
+    said: list[str] = []                                      # notes that come while the text is printed stand behind it
+    pieces = sampled(run, prompt, length, temperature, top_k, seed, device, said.append, best, average, settings, top_p, wide)
+    while said: warn(said.pop(0))
     typer.echo(prompt, nl=False)
     for piece in pieces: typer.echo(piece, nl=False)
     typer.echo()
+    for note in said: warn(note)
 
 
 @command

@@ -17,9 +17,10 @@ from plait.dsl import override
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
 from plait.dsl.spec import Override
-from plait.runtime import checkpoint, codec, listing, record
+from plait.runtime import codec, record
 from plait.runtime.codec import Codec
 from plait.runtime.module import Module
+from plait.runtime.trained import trained
 
 FORMAT = "1"                                               # of the metadata; under the key `plait`
 
@@ -31,29 +32,14 @@ class Loaded(Module):
     step: int
 
 
-def from_run(folder: Path, *, step: int | None = None, best: bool = False, settings: tuple[Override, ...] = (),
+def from_run(folder: Path, *, step: int | None = None, best: bool = False, average: int | None = None, settings: tuple[Override, ...] = (),
              device: torch.device | str = "cpu", compile: bool = True, say: Callable[[str], None] = lambda text: None) -> Loaded:
-    """The model of a run, with the weights of its last checkpoint; of `step`; or of the best one that is kept. settings may change what
-    has no weights. The data is not needed. Raises PlaitError where the folder holds no run, or no such checkpoint."""
+    """The model of a run, with the weights that `evaluate` and `sample` would take (`runtime.trained`). settings may change what has no
+    weights. The data is not needed. Raises PlaitError where the folder holds no run, or no such checkpoint."""
     text = record.spec_text(folder)
-    wanted = _best(folder) if best else step
-    if wanted is not None and wanted not in checkpoint.steps(folder):
-        kept = ", ".join(f"{s:,}" for s in checkpoint.steps(folder))
-        raise error("E0621", f"`{folder}` has no checkpoint of step {wanted:,}", help=f"it keeps those of step {kept}" if kept else "")
-    state = checkpoint.latest(folder, text, say) if wanted is None else checkpoint.check(folder, wanted, text)
     made = _made(text, str(folder / record.SPEC), record.about(folder)[0], settings, device, compile)
-    checkpoint.load(folder, state.step, made)
-    return _ready(made, record.vocabulary(folder), text, state.step)
-
-
-def _best(folder: Path) -> int:
-    """The kept checkpoint whose validation loss was the least. Raises PlaitError where none was measured at its own step."""
-    kept = checkpoint.steps(folder)
-    measured = {r["step"]: r["loss"] for r in listing.rows(folder)
-                if r.get("split") == "validation" and r["step"] in kept and isinstance(r.get("loss"), float)}
-    if measured: return min(measured, key=lambda s: measured[s])
-    raise error("E0621", f"no validation loss was measured at the checkpoints that `{folder}` keeps",
-                help="--step N; `every N steps { evaluate(loss); checkpoint(keep = 2) }` measures what it keeps")
+    at = trained(folder, made, say, best=best, average=average, step=step)
+    return _ready(made, record.vocabulary(folder), text, at)
 
 
 def _made(text: str, source: str, model: str, settings: tuple[Override, ...], device: torch.device | str, compile: bool) -> Loaded:
