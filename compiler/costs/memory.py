@@ -119,7 +119,8 @@ def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = Fals
     shared = _elsewhere(joint)
     seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
     return written(_Walk(target, shared, sure(graph), special(graph) if slack or kernels else None,
-                         bound if slack else of_kernels, frozenset() if gradients else frozenset(_gradients(joint))
+                         bound if slack else of_kernels, frozenset() if gradients else frozenset(_gradients(joint)),
+                         {n.op.index: n.op for n in graph.walk() if isinstance(n.op, Loop) and n.op.index is not None}
                          ).graph(graph, seeds, set()))
 
 
@@ -146,13 +147,15 @@ def _holding(g: Graph, wanted: set[Value]) -> set[Value]:
 @dataclass
 class _Walk:
     """shared: stacks → how many of their entries lie elsewhere and are counted there. sure: what kernels certainly take while they run;
-    scratch: what they may take, where that is asked for, and `more`: what of it counts. without: what others count."""
+    scratch: what they may take, where that is asked for, and `more`: what of it counts. without: what others count. loops: by the
+    numbers of their trips."""
     target: Target
     shared: Mapping[Value, sp.Expr] = field(default_factory=dict)
     sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
     scratch: Mapping[tuple[str, str], sp.Expr] | None = None
     more: Callable[[Node, Mapping[tuple[str, str], sp.Expr]], sp.Expr] = bound
     without: frozenset[Value] = frozenset()
+    loops: Mapping[sp.Symbol, Loop] = field(default_factory=dict)
     sizes: dict[tuple, Sum] = field(default_factory=dict)
 
     def bytes(self, v: Value) -> Sum:
@@ -161,6 +164,9 @@ class _Walk:
         if v in self.shared: key = (*key, self.shared[v])
         if key not in self.sizes:
             size = v.size / v.axes[0].size * (v.axes[0].size - self.shared[v]) if v in self.shared else v.size
+            for i in size.free_symbols & self.loops.keys():
+                op = self.loops[i]
+                if v.axes[0].name == op.axis.name: size = over_trips(size / op.axis.size, [op])      # a stack of what differs by trip
             self.sizes[key] = late(size * width(v, self.target))[0]
         return self.sizes[key]
 
@@ -173,6 +179,12 @@ class _Walk:
         for n in reversed(g.nodes):
             if not _inside(n): continue
             for v in n.ins: last[root[v]] = max(last[root[v]], last[root[n.outs[0]]])          # it is read where the slope is used
+        for k, n in enumerate(g.nodes):
+            for j in (j for j in range(k + 1, min(k + 4, len(g.nodes))) if _together(n, g.nodes[j])):
+                for v in n.ins: last[root[v]] = max(last[root[v]], j)            # one function of autograd holds both factors to its end
+            if isinstance(n.op, Loop) and n.op.axis.role == "sequence" and n.phase == "backward":
+                end = max(j for j, m in enumerate(g.nodes) if m.at == n.at and m.phase == "backward")
+                for v in n.ins: last[root[v]] = max(last[root[v]], end)          # so does that of a scan, with what it gathers at last
         stays = {root[v] for v in g.outs} | (set(g.ins) - mine)
         for v in stays: last[v] = len(g.nodes)
         ends: dict[int, list[Value]] = {}
@@ -180,13 +192,14 @@ class _Walk:
         live = _plus(before, *(self.bytes(v) for v in mine))
         moments: list[Sum] = [live]
         hidden = self.deciding(g)
+        scanned = {n.at for n in g.nodes if isinstance(n.op, Loop) and n.op.axis.role == "sequence" and n.phase == "backward"}
         for k, n in enumerate(g.nodes):
             dying = ends.get(k, [])
             if isinstance(n.op, Loop): moments += self.loop(n, n.op, _plus(live, *self.copied(n, n.op, root)), dying)
-            absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root)
+            absent = _view(n) or _inside(n) or n.outs[0] in hidden or self.reused(n, dying, root, scanned)
             if not absent: live = _plus(live, *(self.bytes(v) for v in n.outs if root[v] == v))
             if not isinstance(n.op, Loop): moments += self.during(n, live)
-            if self.reused(n, dying, root): live = _plus(live, *(self.bytes(v) for v in n.outs))
+            if self.reused(n, dying, root, scanned): live = _plus(live, *(self.bytes(v) for v in n.outs))
             live = _minus(live, *(self.bytes(v) for v in dying if v not in hidden))
             if _inside(n): hidden.update(n.outs)
             if len(moments) > 64: moments = list(pruned(moments))
@@ -220,11 +233,12 @@ class _Walk:
             if users and all(isinstance(m.op, Reduce) and m.op.fn == "argmax" or m.outs[0] in found for m in users): found.update(n.outs)
         return found
 
-    def reused(self, n: Node, dying: list[Value], root: dict[Value, Value]) -> bool:
-        """A gradient is added to another in place, where nobody else holds one of them; a kernel that only scales does so in place."""
+    def reused(self, n: Node, dying: list[Value], root: dict[Value, Value], scanned: set[str]) -> bool:
+        """A gradient is added to another in place, where nobody else holds one of them (not by the code of a scan); a kernel that only
+        scales does so in place."""
         if isinstance(n.op, Region) and n.op.kernel in SCALES: return all(
             any(root[v] in dying and set(v.axes) == set(o.axes) for v in n.ins) for o in n.outs)
-        return n.phase == "backward" and n.op == Map("add") and any(
+        return n.phase == "backward" and n.op == Map("add") and n.at not in scanned and any(
             root[v] in dying and set(v.axes) == set(n.outs[0].axes) and v.kind == "real" for v in n.ins)
 
     def copied(self, n: Node, op: Loop, root: Mapping[Value, Value]) -> list[Sum]:
@@ -244,23 +258,31 @@ class _Walk:
         states = [(v, i) for v, i in pairs if i in body.ins[:c]]
         slices = [(v, i) for v, i in pairs if i in body.ins[c:c + op.sliced]]
         freed = _plus(*(self.bytes(i) for _, i in slices))
-        around = _minus(live, *(self.bytes(v) for v in dict.fromkeys(v for v, _ in states)), freed)      # both streams may start as one
+        mine = [] if n.phase == "forward" else [v for v, _ in states]             # who calls a loop holds what it starts from
+        around = _minus(live, *(self.bytes(v) for v in dict.fromkeys(mine)), freed)                          # both streams may start as one
         used = {i for _, i in slices}
-        first = self.graph(body, around, {i for _, i in states} | used)            # a first state may be somebody else's
+        first = self.graph(body, around, {i for v, i in states if v in mine} | used)          # a first state may be somebody else's
         if op.index is not None: return self.differing(op, first, slices)
         if op.axis.size == 1: return list(first)
-        later = self.graph(body, around, {*body.ins[:c], *used}) if len(states) < c else first
+        later = self.graph(body, around, {*body.ins[:c], *used}) if len(mine) < c else first
         stacks = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if not self.lent(v)))
         twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared and not self.lent(v)))
         grown = _minus(stacks, freed)
         end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
         if _grows(grown): return [*first, *plus(later, end)]                         # the last trip is the fullest
-        return [*first, *plus(later, (grown,)), *plus(later, end)]
+        second = late(expression(grown) * sp.Min(1, op.axis.size - 1, evaluate=False))       # where there is one
+        return [*first, *plus(later, second), *plus(later, end)]
 
 
 def _grows(x: Sum) -> bool:
     """Is it at least 0, dims being at least 1?"""
     return sum(x.values()) >= 0 and all(v >= 0 for k, v in x.items() if k != 1)
+
+
+def _together(n: Node, m: Node) -> bool:
+    """Are these the gradients of both factors of one product of numbers?"""
+    return (n.phase == m.phase == "backward" and n.op == m.op == Map("mul") and n.at == m.at and bool(set(n.ins) & set(m.ins))
+            and m.outs[0] not in n.ins and n.outs[0] not in m.ins)
 
 
 def _at_once(n: Node, op: Loop) -> bool:

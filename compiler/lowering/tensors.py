@@ -58,13 +58,13 @@ def mix(key, other):
 
 
 def scrambled(z: Tensor) -> Tensor:
-    """The same of a tensor that nobody else holds: two of its size are alive at once."""
-    for _ in range(2): z = (z >> 16).bitwise_xor_(z).mul_(0x45D9F3B).bitwise_and_(LOW)
-    return (z >> 16).bitwise_xor_(z)
+    """The same, in place: two of its size are alive at once."""
+    for _ in range(2): z.bitwise_xor_(z >> 16).mul_(0x45D9F3B).bitwise_and_(LOW)
+    return z.bitwise_xor_(z >> 16)
 
 
 def bits(element: Tensor, key: Tensor) -> Tensor:
-    """32 bits for each of the numbers of elements, which nobody else holds."""
+    """32 bits for each of the numbers of elements, in their place."""
     return scrambled(scrambled(element.bitwise_xor_(key & LOW)).bitwise_xor_(key >> 32))
 
 
