@@ -26,6 +26,7 @@ UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 LARGEST = 2**34                                # bytes that are unpacked: what unpacks to more is no text but a trap
 IN_MEMORY = 2**26                              # bytes that are unpacked, or numbered, in memory; more go into a temporary file
 PIECE = 2**20
+MARK = b"\xef\xbb\xbf"                         # with which some programs begin a UTF-8 text, and which is no part of it
 
 
 def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
@@ -94,10 +95,15 @@ def not_utf8(raw: np.ndarray, name: str, at: int, span: Span | None, help: str =
                  help=help)
 
 
+def begin(raw: np.ndarray) -> int:
+    """Where a UTF-8 text begins: behind the mark that some programs put before it."""
+    return len(MARK) if raw[:len(MARK)].tobytes() == MARK else 0
+
+
 def lines(raw: np.ndarray, name: str, span: Span | None) -> Iterator[str]:
     """The lines of a UTF-8 text, without their ends; the file is read a piece at a time. Raises PlaitError at a byte that is no UTF-8."""
-    left, at = b"", 0
-    for first in range(0, len(raw), PIECE):
+    left, at = b"", begin(raw)
+    for first in range(at, len(raw), PIECE):
         *whole, left = (left + raw[first:first + PIECE].tobytes()).split(b"\n")
         for line in whole:
             yield _decoded(line, raw, name, at, span)

@@ -13,8 +13,8 @@ from plait.runtime import checkpoint, record
 def trained(folder: Path, module: nn.Module, say: Callable[[str], None], *, best: bool = False, average: int | None = None,
             step: int | None = None) -> int:
     """The module takes the last weights of a run; the best, which `checkpoint(best = METRIC)` keeps; those of `step`; or the mean of those
-    of the last `average` checkpoints. Of a run that keeps a moving average it takes that one, but for the mean. Gives the step; `say` is told
-    of whatever is not plainly the last weights. Raises PlaitError where there are none."""
+    of the last `average` checkpoints. Of a run that keeps a moving average it takes that one, but for the mean. Gives the step; `say` is
+    told of whatever is not plainly the last weights. Raises PlaitError where there are none."""
     text = record.spec_text(folder)
     if best + (average is not None) + (step is not None) > 1:
         raise error("E0505", "the best checkpoint is one, that of a step is one, and a mean is of several", help="--best, or --average 5")

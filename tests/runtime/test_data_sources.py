@@ -222,6 +222,11 @@ IMAGES = [
     ("a.npz", archive(train=np.ones((2, 9), int), test=np.ones((2, 8), int)), "E0612", "not of one size"),
     ("a.npz", archive(images=np.full((9, 9), 10**6)), "E0613", "levels"), ("a.npy", b"\x93NUMPY nonsense", "E0612", "no sound .npy"),
     ("folder", "dir", "E0611", "no picture"),
+    *(("a.npz", archive(images=np.zeros(shape)), "E0611", "no image" if not shape[0] else "no values")
+      for shape in ((0, 9), (0, 3, 3), (0, 3, 3, 1), (9, 0), (9, 0, 3))),
+    ("a.npz", archive(train=np.ones((9, 9)), valid=np.ones((0, 9))), "E0611", "validation part"),
+    ("a.npz", archive(train=np.ones((0, 9)), valid=np.ones((9, 9))), "E0611", "training part"),
+    ("a.npz", archive(images=np.ones((9, 9)), labels=np.ones(0)), "E0612", "0 labels"),
 ]
 
 
@@ -231,6 +236,31 @@ def test_images_that_cannot_be_read(tmp_path, name, content, code, part):
     elif content is not None: (tmp_path / name).write_bytes(content)
     found = refused(tmp_path, spec(f'images("{name}")', ONE, SAME, dims=NINE))
     assert found.code == code and part in found.message, found
+
+
+HUGE = [2**32 + 1, 2**33, 2**16, 2**31, -2**32 + 1, 2**53 + 2, 2**63 - 1, 2**63 + 1, 2**64 - 1, 1e300]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_number_that_would_wrap_is_refused(tmp_path, huge, labelled):
+    """In every form and every type of numbers that can hold it: as a value, and as a label."""
+    dtypes = [t for t in (np.int64, np.uint64, np.float64) if np.dtype(t).kind == "f" or np.iinfo(t).min <= huge <= np.iinfo(t).max]
+    text = spec('images("{}")', LABELLED, LABEL, SCORES, NINE) if labelled else spec('images("{}")', ONE, SAME, dims=NINE)
+    for dtype in dtypes:
+        values, labels = np.ones((9, 9), dtype), np.ones(9, dtype)
+        (labels if labelled else values)[0] = huge
+        np.savez(tmp_path / "a.npz", images=values, labels=labels)
+        assert refused(tmp_path, text.replace("{}", "a.npz")).code == "E0613", dtype
+    row = ["1"] * 9 + ["1"] * labelled
+    row[-1] = f"{huge:.0f}"
+    (tmp_path / "a.csv").write_text(",".join(row) + "\n" + (",".join(["1"] * len(row)) + "\n") * 9)
+    assert refused(tmp_path, text.replace("{}", "a.csv")).code == "E0613"
+    if not labelled:
+        np.savez(tmp_path / "b.npz", np.array([1, huge] * 20, dtypes[0]))
+        (tmp_path / "b.json").write_text(json.dumps([1, int(huge)] * 20))
+        for name in ("b.npz", "b.json") if abs(huge) > 2**20 else ():
+            assert refused(tmp_path, spec(f'sequences("{name}")', ONE, NEXT)).code in ("E0612", "E0613")
 
 
 def test_what_images_do_not_fill(images):
@@ -356,6 +386,32 @@ def test_sequences_that_cannot_be_read(tmp_path, name, content, code, part):
     if content is not None: (tmp_path / name).write_bytes(content)
     found = refused(tmp_path, spec(f'sequences("{name}")', ONE, NEXT))
     assert found.code == code and part in found.message, found
+
+
+MARKED = [("a.txt", b"abcabd" * 20, spec('text("a.txt")', ONE, NEXT)),
+          ("a.csv", b"".join(b"%d,1,2,3,4,5,6,7,8\n" % (k % 5) for k in range(20)), spec('images("a.csv")', ONE, SAME, dims=NINE)),
+          ("a.csv.gz", gzip.compress(b"1,2,3,4,5,6,7,8,9\n" * 20), spec('images("a.csv.gz")', ONE, SAME, dims="V; n = 9; C = 10")),
+          ("a.json", json.dumps([[1, 2, 3]] * 20).encode(), spec('sequences("a.json")', ONE, NEXT))]
+
+
+@pytest.mark.parametrize("name, content, text", MARKED, ids=[name for name, *_ in MARKED])
+def test_the_mark_before_a_text_is_no_part_of_it(tmp_path, name, content, text):
+    """A byte-order mark: the data is the same with it and without."""
+    (tmp_path / name).write_bytes(content)
+    plain = opened(tmp_path, text)
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / name).write_bytes(gzip.compress(mark + gzip.decompress(content)) if name.endswith(".gz") else mark + content)
+    marked = opened(tmp_path, text)
+    assert marked.codec == plain.codec and marked.content == plain.content and marked.symbols == plain.symbols
+    (tmp_path / name).write_bytes(gzip.compress(mark) if name.endswith(".gz") else mark)
+    assert refused(tmp_path, text).code in ("E0611", "E0612")
+
+
+def test_a_wrong_byte_is_counted_with_the_mark(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\n\xff" + b"a" * 99)
+    assert refused(tmp_path, spec('text("a.txt")', ONE, NEXT)).numbers == "byte 6 (line 2) is 0xff"
+    d = opened(tmp_path, spec('bytes("a.txt")', ONE, NEXT))
+    assert d.train[:3].tolist() == [0xef, 0xbb, 0xbf]                             # bytes are the file's, all of them
 
 
 # ---- what all have in common -------------------------------------------------------------------------------------------
