@@ -160,7 +160,7 @@ def size(count: int) -> str:
 def bytes_of(text: int | str) -> int:
     """`4GiB` → 4,294,967,296. Raises PlaitError."""
     if not isinstance(text, str):
-        if isinstance(text, int) and text > 0: return text
+        if isinstance(text, int) and not isinstance(text, bool) and text > 0: return text
         raise error("E0505", f"{text!r} is no memory: it is a whole number of bytes, or a text", help='memory = "4GiB"')
     try: value, counted = read(text.strip())
     except BadNumber as wrong: raise error("E0505", str(wrong), help=f"{wrong.help}" or "--memory 4GiB") from None

@@ -19,7 +19,7 @@ from plait import files
 from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
-from plait.runtime.codec import Words, from_facts
+from plait.runtime.codec import Alphabet, Numbers, Pair, Words, from_facts
 from plait.runtime.data.dataset import in_epochs
 from plait.runtime.data.listops import nested, value_of
 from plait.runtime.data.opening import READERS
@@ -435,6 +435,25 @@ def test_batches_follow_the_recipe_and_the_run_keeps_the_codec(images, text):
     for part in (by.batch(1), *by.validation(100)):
         for x, size in zip(part, d.classes, strict=True): assert x.dtype == torch.int64 and x.max() < size
     assert by.tokens(by.batch(1)) > 0 and by.codec.end is None and not by.notes
+
+
+BPE = Pair("bpe", ("a", "b", "ab"), (("a", "b"),))
+
+
+@pytest.mark.parametrize("codec, ids, text", [
+    (Alphabet("abc"), [0, -1, 3, 2], "a??c"), (Alphabet(None), [97, -1, 256, 98], "a??b"), (Words(("x", "y")), [1, -1, 2, 0], " y ? ? x"),
+    (Pair("characters", ("a", "b")), [3, -1, 2, 99, 4], "a???b"), (Pair("words", ("a", "b")), [3, -2, 4], "a ? b"),
+    (BPE, [5, -1, 2, 3, 99], "ab??a?")], ids=["characters", "bytes", "names", "pair", "words", "bpe"])
+def test_numbers_that_are_no_symbols_are_decoded(codec, ids, text):
+    if codec is BPE: pytest.importorskip("tokenizers")
+    assert codec.decode(ids) == text.replace("?", "\N{REPLACEMENT CHARACTER}")
+
+
+@pytest.mark.parametrize("codec", [Alphabet("abc"), Alphabet(None), Numbers(3), Words(("x", "y")), Pair("words", ("a",)), BPE])
+@pytest.mark.parametrize("text", [5, None, b"ab", ["a"]])
+def test_what_is_no_text_is_not_encoded(codec, text):
+    with pytest.raises(PlaitError) as caught: codec.encode(text)
+    assert caught.value.diagnostics[0].code == "E0505"
 
 
 DATA = os.environ.get("PLAIT_DATA", "")
