@@ -125,7 +125,7 @@ def sample(folder, prompt: str, length: int, temperature: float, top_k: int | No
 def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple[Override, ...], device: str, say,
               best: bool = False, average: int | None = None) -> Iterator[str]:
     """A translation for each line of a file, or of standard input, by a run of an encoder and a decoder. best, average: which weights."""
-    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None), str(file), None)
+    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None, "the current folder"), str(file), None)
     module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
     trained(Path(folder), module, say, best=best, average=average)
     return translated(module, codec, lines, beam, batch, say)
