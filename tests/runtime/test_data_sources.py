@@ -22,8 +22,9 @@ from plait.runtime import data
 from plait.runtime.codec import Alphabet, Numbers, Pair, Words, from_facts
 from plait.runtime.data.dataset import in_epochs
 from plait.runtime.data.listops import nested, value_of
+from plait.runtime.data.need import Slot
 from plait.runtime.data.opening import READERS
-from plait.runtime.recipe import Amount, recipe
+from plait.runtime.recipe import Amount, Described, recipe
 from plait.runtime.sources import SOURCES
 
 LOGITS = "logits = {0} {{ embed(V, width = 8); unembed(V) }}; output logits: [n, V]"
@@ -116,6 +117,16 @@ def test_free_lengths_of_lists_come_in_steps_of_eight(tmp_path):
     (spec("listops(length = 8)", ONE, NEXT), "fills two inputs, the model has 1"),
     (spec("listops(length = 60, depth = 1, arguments = 3)", LISTS, LABEL, SCORES, "V; n = 64; C = 10"), "shorter than a quarter")])
 def test_lists_that_do_not_fit(tmp_path, text, part): assert part in refused(tmp_path, text).message
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_model_of_too_many_inputs_is_told_which_there_are(tmp_path, source):
+    """The number of inputs is looked at before the data is."""
+    slots = (Slot("tokens", 8), Slot("tokens", 8), Slot("tokens", 8))
+    with pytest.raises(PlaitError) as caught: data.open(Described(source, {}), tmp_path, 8, 0, slots=slots)
+    found = caught.value.diagnostics[0]
+    assert found.code == "E0614" and "has 3" in found.message
+    assert found.help == f"inputs of `{source}`: " + " or ".join(" and ".join(f) for f in READERS[source].fills)
 
 
 # ---- images ------------------------------------------------------------------------------------------------------------
