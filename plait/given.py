@@ -34,7 +34,7 @@ def single(value: object) -> tuple[Override, ...]:
 def count(value: object, name: str, least: int) -> int:
     """A whole number of at least `least`, numpy's too. Raises PlaitError."""
     if isinstance(value, Integral) and not isinstance(value, bool):
-        if value >= least: return int(value)
+        if int(value) >= least: return int(value)
         raise error("E0505", f"`{name}` is a whole number of at least {least}, and this is {int(value):,}", help=f"{name}={max(1, least)}")
     raise _other(f"`{name}` is a whole number of at least {least}", value, f"{name}=100")
 

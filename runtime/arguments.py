@@ -79,9 +79,9 @@ def number(e: Expr, scope: Scope) -> Numeric:
     found = list(faults(e, scope))
     if found: raise PlaitError(*found)
     try:
-        found = value(e, scope)
-        float(found)                                              # a complex number is a TypeError, one that no float holds an overflow
-        return found
+        x = value(e, scope)
+        float(x)                                                  # a complex number is a TypeError, one that no float holds an overflow
+        return x
     except ZeroDivisionError: why = "it divides by zero"
     except OverflowError: why = "it is too large"
     except (ValueError, TypeError): why = "it is a root, a power or a logarithm that is no real number"
