@@ -19,6 +19,7 @@ from plait.compiler.passes.pieces import loss_in_pieces
 from plait.compiler.passes.recompute import Part, parts, recomputed
 from plait.compiler.prims import Loop
 from plait.compiler.program import Program
+from plait.compiler.sizes import Sizes
 from plait.compiler.step import Step
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.numerals import BadNumber, read
@@ -135,9 +136,17 @@ def _bytes(step: Step, e: sp.Expr, batch: int) -> int:
     sizes = step.program.sizes.bind(b=batch)
     found = sizes.integer(e)
     if found is None:
-        free = sorted(str(s) for s in sizes.resolve(e).free_symbols if sizes.value(s) is None)
-        raise error("E0638", f"the memory of a step needs a value for {', '.join(free)}", help=f"--set {free[0]}=…")
+        names = free(sizes, e)
+        raise error("E0638", needs(names), help=f"--set {names[0]}=…")
     return found
+
+
+def free(sizes: Sizes, e: sp.Expr) -> list[str]:
+    """The dims that keep an expression from being a number."""
+    return sorted(str(s) for s in sizes.resolve(e).free_symbols if sizes.value(s) is None)
+
+
+def needs(names: list[str]) -> str: return f"the memory of a step needs a value for {', '.join(names)}"
 
 
 def _saved(step: Step) -> float:
@@ -160,7 +169,7 @@ def size(count: int) -> str:
 def bytes_of(text: int | str) -> int:
     """`4GiB` → 4,294,967,296. Raises PlaitError."""
     if not isinstance(text, str):
-        if isinstance(text, int) and text > 0: return text
+        if isinstance(text, int) and not isinstance(text, bool) and text > 0: return text
         raise error("E0505", f"{text!r} is no memory: it is a whole number of bytes, or a text", help='memory = "4GiB"')
     try: value, counted = read(text.strip())
     except BadNumber as wrong: raise error("E0505", str(wrong), help=f"{wrong.help}" or "--memory 4GiB") from None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait import files
+from plait import files, given
 from plait.compiler.expand import File, expand
 from plait.compiler.program import Program
 from plait.compiler.table import LEVELS, rows
@@ -58,6 +58,8 @@ def chosen(file: File, model: str | None) -> str:
         if not file.models:
             raise error("E0408", "this file has no model", help="model m { input x: stream[n, d]; y = x { layer_norm }; output y: [n, d] }")
         raise error("E0637", f"this file has {len(file.models)} models", help="--model " + " or --model ".join(file.models))
+    if not isinstance(model, str):
+        raise error("E0505", f"a model is asked for by its name, and this is a {type(model).__name__}", help='model="NAME"')
     if model not in file.models:
         near = suggest(model, file.models, {})
         raise error("E0402", f"there is no model `{model}`", help=f"`{near[0]}`?" if near else f"models: {', '.join(file.models)}")
@@ -66,7 +68,7 @@ def chosen(file: File, model: str | None) -> str:
 
 def load(path: str | Path, set: Mapping[str, object] | None = None) -> Spec:
     """Read a spec. set: overrides, `{"d": 256}`, in the same syntax as `--set`. Raises PlaitError."""
-    settings = files.single(files.overrides(dict(set or {})))
+    path, settings = given.path(path, "a spec"), given.single(set)
     return Spec(path, files.opened(path, settings), set)
 
 
@@ -76,8 +78,9 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     """One model as a torch.nn.Module: `module(*inputs)` takes the model's inputs in order, or by name, and gives its outputs;
     `module.loss(*inputs)` the scalar loss of the spec's train block. compile = False runs it eagerly. kernels: region → kernel or `body`,
     against the plan. memory: bytes, or "4GiB", that a step of `batch` sequences is fitted into. Raises PlaitError."""
-    spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, set)
-    if isinstance(spec_or_path, Spec) and set: spec = load(spec.path, {**spec.settings, **set})
+    more, batch = given.settings(set), given.count(batch, "batch", 1)
+    spec = spec_or_path if isinstance(spec_or_path, Spec) else load(spec_or_path, more)
+    if isinstance(spec_or_path, Spec) and more: spec = load(spec.path, {**spec.settings, **more})
     from plait.compiler.fit import bytes_of, fit
     from plait.runtime.device import device_of
     from plait.runtime.module import Module, target_of
@@ -104,5 +107,7 @@ def train(path: str | Path, model: str | None = None, set: Mapping[str, object] 
     from plait.compiler.fit import bytes_of
     from plait.training import start
     most = bytes_of(memory) if memory is not None else None
-    return start(path, model, files.single(files.overrides(dict(set or {}))), device, steps, out, compile, console, _kernels(kernels), most,
-                 shard, offload)
+    steps = given.count(steps, "steps", 1) if steps is not None else None
+    out = given.path(out, "a run") if out is not None else None
+    return start(given.path(path, "a spec"), model, given.single(set), device, steps, out, compile, given.console(console),
+                 _kernels(kernels), most, shard, offload)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plait import files
+from plait import given
 
 if TYPE_CHECKING:
     from plait.runtime.foreign.weights import Loaded
@@ -17,12 +17,13 @@ def load_run(folder: str | Path, device: str = "cpu", compile: bool = True, step
     step: that of another checkpoint than the last; set: overrides of what has no weights. The data is not needed. Raises PlaitError."""
     from plait.runtime.device import device_of
     from plait.runtime.foreign import weights
-    settings = files.single(files.overrides(dict(set or {})))
-    return weights.from_run(Path(folder), step=step, settings=settings, device=device_of(device), compile=compile)
+    folder, settings = given.path(folder, "a run"), given.single(set)
+    step = given.count(step, "step", 0) if step is not None else None
+    return weights.from_run(folder, step=step, settings=settings, device=device_of(device), compile=compile)
 
 
 def from_safetensors(path: str | Path, device: str = "cpu", compile: bool = True) -> Loaded:
     """The model of a file that `plait export --to safetensors` or `plait import` has written, as `load_run`. Raises PlaitError."""
     from plait.runtime.device import device_of
     from plait.runtime.foreign import weights
-    return weights.from_file(Path(path), device=device_of(device), compile=compile)
+    return weights.from_file(given.path(path, "a file of weights"), device=device_of(device), compile=compile)

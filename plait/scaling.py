@@ -9,7 +9,7 @@ import sympy as sp
 
 from plait.api import Spec
 from plait.compiler.costs.ranks import QUANTITIES, SHARDS, Share, share
-from plait.compiler.fit import size
+from plait.compiler.fit import free, needs, size
 from plait.compiler.graph import Value
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
@@ -17,6 +17,7 @@ from plait.compiler.table import cell
 from plait.dsl.errors import error
 from plait.runtime.matrices import hidden
 from plait.runtime.recipe import Described, Recipe, recipe
+from plait.runtime.sources import CUTTABLE
 
 # optimizer → how many numbers it remembers of a parameter of a program
 Remembered = Callable[[Described, Program, Value], sp.Expr]
@@ -99,14 +100,29 @@ def lines(found: Scaled, ranks: int, shard: str) -> list[list[str]]:
             row(f"{found.model}, each of {ranks:,} by {shard}", found.each, found.here)]
 
 
+def notes(found: list[Scaled], ranks: int, shard: str) -> list[str]:
+    """What the table cannot say: why cells are empty, and which of its trainings there are not."""
+    said = []
+    for f in found:
+        names = sorted({s for x in (f.each, f.whole) for q in QUANTITIES for s in free(f.sizes.bind(b=1), getattr(x, q))})
+        if names: said.append(f"{f.model}: {needs(names)}; --set {names[0]}=…")
+        if ranks > 1 and shard == "fsdp" and f.optimizer not in CUTTABLE:
+            said.append(f"{f.model}: fsdp does not train by {f.optimizer} yet, which needs whole matrices; --shard ddp, or an optimizer of "
+                        + ", ".join(CUTTABLE))
+    return said
+
+
 def told(found: list[Scaled], ranks: int, shard: str, markdown: bool = False) -> str:
-    """The table in text or Markdown. Where a dim has no value its cell is empty."""
+    """The table in text or Markdown, and the notes on it. Where a dim has no value its cell is empty."""
     head = ["", "sequences", *(HEADINGS[q] for q in QUANTITIES)]
     rows = [line for f in found for line in lines(f, ranks, shard)]
-    if markdown: return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---", *["---:"] * (len(head) - 1)], *rows])
+    below = notes(found, ranks, shard)
+    if markdown:
+        table = ["| " + " | ".join(r) + " |" for r in [head, ["---", *["---:"] * (len(head) - 1)], *rows]]
+        return "\n".join([*table, *(f"\n{n}" for n in below)])
     widths = [max(len(r[k]) for r in [head, *rows]) for k in range(len(head))]
     def line(r: list[str]) -> str: return "  ".join([r[0].ljust(widths[0]), *(t.rjust(w) for t, w in zip(r[1:], widths[1:]))]).rstrip()
-    return "\n".join(map(line, [head, *rows]))
+    return "\n".join([*map(line, [head, *rows]), *(f"  {n}" for n in below)])
 
 
 def dumps(table, found: list[Scaled], ranks: int, shard: str) -> str:

@@ -24,8 +24,8 @@ from plait.runtime import record
 from plait.runtime.batch import Stop, part, sequences
 from plait.runtime.device import device_of
 from plait.runtime.evaluate import evaluate as measure
+from plait.runtime.files import MARK, raw_bytes
 from plait.runtime.files import lines as text_lines
-from plait.runtime.files import raw_bytes
 from plait.runtime.generate.beam import Beam
 from plait.runtime.generate.sample import sample as sampled
 from plait.runtime.generate.translate import translate as translated
@@ -125,7 +125,7 @@ def sample(folder, prompt: str, length: int, temperature: float, top_k: int | No
 def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple[Override, ...], device: str, say,
               best: bool = False, average: int | None = None) -> Iterator[str]:
     """A translation for each line of a file, or of standard input, by a run of an encoder and a decoder. best, average: which weights."""
-    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None), str(file), None)
+    lines = _typed() if file is None else text_lines(raw_bytes(str(file), Path(), None, "the current folder"), str(file), None)
     module, codec = bare(Path(folder), settings=settings, device=device_of(device), compile=False)
     trained(Path(folder), module, say, best=best, average=average)
     return translated(module, codec, lines, beam, batch, say)
@@ -134,5 +134,5 @@ def translate(folder, file: Path | None, beam: Beam, batch: int, settings: tuple
 def _typed() -> Iterator[str]:
     """The lines of standard input, as they come."""
     for number, line in enumerate(sys.stdin.buffer, 1):
-        try: yield line.decode().rstrip("\r\n")
+        try: yield line.removeprefix(MARK if number == 1 else b"").decode().rstrip("\r\n")
         except UnicodeDecodeError: raise error("E0612", f"line {number} of the input is not UTF-8") from None

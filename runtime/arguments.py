@@ -78,9 +78,14 @@ def number(e: Expr, scope: Scope) -> Numeric:
     if isinstance(e, Text | List | Tuple | Bytes): raise error("E0633", "a number is needed here", e.span)
     found = list(faults(e, scope))
     if found: raise PlaitError(*found)
-    try: return value(e, scope)
-    except (ValueError, ZeroDivisionError, OverflowError, TypeError) as why:
-        raise error("E0633", f"this has no value: {why}", e.span) from None
+    try:
+        x = value(e, scope)
+        float(x)                                                  # a complex number is a TypeError, one that no float holds an overflow
+        return x
+    except ZeroDivisionError: why = "it divides by zero"
+    except OverflowError: why = "it is too large"
+    except (ValueError, TypeError): why = "it is a root, a power or a logarithm that is no real number"
+    raise error("E0633", f"this has no value: {why}", e.span)
 
 
 def whole(low: int, high: int = 2**63 - 1) -> Reader:

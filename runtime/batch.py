@@ -64,6 +64,11 @@ class Stop:
         if self.unit == "tokens": return max(state.step + 1, -(-int(self.amount) * step // int(done)))
         return max(state.step + 1, round(step * self.amount / done)) if done else 10**9        # by time, before the first step
 
+    @property
+    def planned(self) -> int | None:
+        """The last step, where it is known before the first one."""
+        return int(self.amount) if self.unit == "steps" else None
+
     def reached(self, state: State, steps: int | None) -> bool:
         """steps: the step to end at instead. A run that stops by tokens or time has ended there, whatever the steps."""
         if steps is not None and state.step >= steps: return True

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, Protocol
 
 from plait.dsl.errors import Span, error
 
+STRANGE = "\N{REPLACEMENT CHARACTER}"                       # what is written for a number that is no symbol
+NO_BYTE = 0xFF                                             # it stands in no UTF-8, so decoding gives STRANGE for it
+
 
 class Codec(Protocol):
     """size: how many symbols there are. end: the symbol that ends a sentence, None where nothing does. encode raises PlaitError for
-    what has no symbol; decode never fails: V may be larger than the data needs."""
+    what has no symbol; decode fails for no whole number: V may be larger than the data needs, and rows are padded by -1."""
     @property
     def size(self) -> int: ...
     @property
@@ -21,6 +24,12 @@ class Codec(Protocol):
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
     def facts(self) -> dict[str, Any]: ...
+
+
+def written(text: object) -> str:
+    """The text that is to be encoded. Raises PlaitError where it is none."""
+    if isinstance(text, str): return text
+    raise error("E0505", f"a text is encoded, and this is a {type(text).__name__}", help='encode("a text")')
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Alphabet:
 
     def encode(self, text: str) -> list[int]:
         """Raises PlaitError for a character that the training text does not have."""
+        text = written(text)
         if self.characters is None: return list(text.encode(errors="surrogateescape"))
         number = {c: i for i, c in enumerate(self.characters)}
         strange = sorted(set(text) - number.keys())
@@ -48,8 +58,8 @@ class Alphabet:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Symbols beyond the alphabet come out as U+FFFD."""
-        if self.characters is None: return bytes(i if i < 256 else 63 for i in ids).decode(errors="replace")
-        return "".join(self.characters[i] if i < self.size else "\N{REPLACEMENT CHARACTER}" for i in ids)
+        if self.characters is None: return bytes(i if 0 <= i < 256 else NO_BYTE for i in ids).decode(errors="replace")
+        return "".join(self.characters[i] if 0 <= i < self.size else STRANGE for i in ids)
 
     def facts(self) -> dict[str, Any]:
         return {"kind": "bytes" if self.characters is None else "characters", "size": self.size, "characters": self.characters}
@@ -63,7 +73,7 @@ class Numbers:
 
     def encode(self, text: str) -> list[int]:
         """Numbers with spaces between them."""
-        try: ids = [int(word) for word in text.split()]
+        try: ids = [int(word) for word in written(text).split()]
         except ValueError:
             raise error("E0613", f"a prompt of this task is numbers with spaces between them, not {text!r}", help='"0 5 7 2 0"') from None
         strange = [i for i in ids if not 0 <= i < self.size]
@@ -89,13 +99,13 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         number = {name: i for i, name in enumerate(self.names)}
-        strange = [word for word in text.split() if word not in number]
+        strange = [word for word in written(text).split() if word not in number]
         if strange:
             raise error("E0613", f"`{strange[0]}` is no symbol of this data", help="its symbols: " + " ".join(self.names[:40]))
         return [number[word] for word in text.split()]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(f" {self.names[i]}" if i < self.size else " \N{REPLACEMENT CHARACTER}" for i in ids)
+        return "".join(f" {self.names[i]}" if 0 <= i < self.size else f" {STRANGE}" for i in ids)
 
     def facts(self) -> dict[str, Any]:
         return {"kind": "names", "size": self.size, "characters": None, "names": list(self.names)}
@@ -127,7 +137,7 @@ class Pair:
 
     def encode(self, text: str) -> list[int]:
         """The symbols of a sentence, without the one that ends it."""
-        return self.encoded([text])[0]
+        return self.encoded([written(text)])[0]
 
     def encoded(self, texts: Sequence[str]) -> list[list[int]]:
         if self.tokenizer == "bpe": return [e.ids for e in self._bpe.encode_batch(list(texts), add_special_tokens=False)]
@@ -136,8 +146,11 @@ class Pair:
     def decode(self, ids: Sequence[int]) -> str:
         """The sentence, up to the symbol that ends it; what has no piece comes out as U+FFFD, a start not at all."""
         known = [i for i in takewhile(lambda i: i != END, ids) if i != START]
-        if self.tokenizer == "bpe": return self._bpe.decode([i for i in known if OWN <= i < self.size], skip_special_tokens=False)
-        texts = [self.pieces[i - OWN] if OWN <= i < self.size else "\N{REPLACEMENT CHARACTER}" for i in known]
+        if self.tokenizer == "bpe":
+            runs = groupby(known, lambda i: OWN <= i < self.size)
+            parts = ((known, list(run)) for known, run in runs)
+            return "".join(self._bpe.decode(run, skip_special_tokens=False) if known else STRANGE * len(run) for known, run in parts)
+        texts = [self.pieces[i - OWN] if OWN <= i < self.size else STRANGE for i in known]
         return (" " if self.tokenizer == "words" else "").join(texts)
 
     def facts(self) -> dict[str, Any]:

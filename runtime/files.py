@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,28 +27,43 @@ UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 LARGEST = 2**34                                # bytes that are unpacked: what unpacks to more is no text but a trap
 IN_MEMORY = 2**26                              # bytes that are unpacked, or numbered, in memory; more go into a temporary file
 PIECE = 2**20
+COPY = "copy what it gives into a file: cat NAME > FILE"
+MARK = b"\xef\xbb\xbf"                         # with which some programs begin a UTF-8 text, and which is no part of it
 
 
-def raw_bytes(name: str, folder: Path, span: Span | None) -> np.ndarray:
+def raw_bytes(name: str, folder: Path, span: Span | None, start: str = "the folder of the spec") -> np.ndarray:
     """The bytes of `builtin:NAME` or of a file relative to `folder`, uint8 [N], N ≥ 1. A plain file is mapped, not read.
-    Raises PlaitError at `span` for what cannot be read."""
+    start: what `folder` is, in words. Raises PlaitError at `span` for what cannot be read."""
     if name.startswith("builtin:"): return np.frombuffer(_builtin(name.removeprefix("builtin:"), span), np.uint8)
     path = folder / name
     if not name or "\0" in str(path): raise error("E0610", "the name of a file is needed here", span, help='text("FILE")')
     try:
         if path.is_dir(): raise error("E0610", f"`{name}` is a folder, not a file", span)
-        size = path.stat().st_size
-        if size == 0: raise error("E0611", f"`{name}` is empty", span)
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode): raise error("E0610", f"`{name}` is {_kind(found.st_mode)}, not a file", span, help=COPY)
+        if found.st_size == 0: raise _sizeless(path, name, span)
         if path.suffix not in UNPACK: return np.memmap(path, np.uint8, "r")
-        found = _unpacked(path, name, span)
-    except FileNotFoundError: raise error("E0610", f"there is no file `{name}`", span, help=_nearby(path)) from None
+        unpacked = _unpacked(path, name, span)
+    except FileNotFoundError: raise error("E0610", f"there is no file `{name}`", span, help=_nearby(path, start)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as why:
         raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None
     except OSError as why:
         if why.errno is None: raise error("E0612", f"`{name}` cannot be unpacked: {why}", span) from None      # bz2 says it so
         raise error("E0610", f"`{name}` cannot be read: {why.strerror or why}", span) from None
-    if not len(found): raise error("E0611", f"`{name}` is empty", span)
-    return found
+    if not len(unpacked): raise error("E0611", f"`{name}` is empty", span)
+    return unpacked
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode): return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _sizeless(path: Path, name: str, span: Span | None) -> PlaitError:
+    """A file of no bytes; or one that is made while it is read, as those of /proc are."""
+    with path.open("rb") as file:
+        if not file.read(1): return error("E0611", f"`{name}` is empty", span)
+    return error("E0610", f"`{name}` is made by the system while it is read, and has no size before that", span, help=COPY)
 
 
 def _unpacked(path: Path, name: str, span: Span | None) -> np.ndarray:
@@ -94,10 +110,15 @@ def not_utf8(raw: np.ndarray, name: str, at: int, span: Span | None, help: str =
                  help=help)
 
 
+def begin(raw: np.ndarray) -> int:
+    """Where a UTF-8 text begins: behind the mark that some programs put before it."""
+    return len(MARK) if raw[:len(MARK)].tobytes() == MARK else 0
+
+
 def lines(raw: np.ndarray, name: str, span: Span | None) -> Iterator[str]:
     """The lines of a UTF-8 text, without their ends; the file is read a piece at a time. Raises PlaitError at a byte that is no UTF-8."""
-    left, at = b"", 0
-    for first in range(0, len(raw), PIECE):
+    left, at = b"", begin(raw)
+    for first in range(at, len(raw), PIECE):
         *whole, left = (left + raw[first:first + PIECE].tobytes()).split(b"\n")
         for line in whole:
             yield _decoded(line, raw, name, at, span)
@@ -116,8 +137,8 @@ def _builtin(name: str, span: Span | None) -> bytes:
     raise error("E0610", f"there is no built-in text `{name}`", span, help=" or ".join(f'"builtin:{n}"' for n in close or BUILTIN))
 
 
-def _nearby(path: Path) -> str:
+def _nearby(path: Path, start: str) -> str:
     """The files of the same folder with a similar name, else where the path was looked for."""
     try: near = suggest(path.name, sorted(p.name for p in path.parent.iterdir() if p.is_file())[:1000], {})
     except OSError: near = []
-    return f"`{near[0]}`?" if near else f"looked for {path.absolute()}; paths start at the folder of the spec"
+    return f"`{near[0]}`?" if near else f"looked for {path.absolute()}; paths start at {start}"

@@ -6,19 +6,20 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from plait.compiler.expand import File, expand, open_file
+from plait.compiler.expand import open_file
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
-from plait.runtime.recipe import Recipe, recipe
+from plait.runtime.recipe import Amount, recipe
 
-SPEC, ABOUT, VOCABULARY, ROWS, TABLE, MACHINE = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "table.json", "machine.json"
-MARKS = (SPEC, ABOUT, ROWS, "checkpoints")                      # one of these makes a folder that of a run
+SPEC, ABOUT, ROWS, TABLE, MACHINE = "spec.plait", "run.json", "metrics.jsonl", "table.json", "machine.json"
+CHECKPOINTS, STATE = "checkpoints", "state.json"
+MARKS = (SPEC, ABOUT, ROWS, CHECKPOINTS)                      # one of these makes a folder that of a run
 COUNTS = {"step", "count", "seconds", "tokens", "lr", "gradient_norm"}
 UPWARDS = {"accuracy", "bleu"}                                  # metrics of which more is better
 STATES = ("running", "finished", "stopped", "damaged")
@@ -26,9 +27,9 @@ STATES = ("running", "finished", "stopped", "damaged")
 
 @dataclass(frozen=True)
 class Listed:
-    """One run. date: when it began; step: of the last row; planned: the step at which its spec stops, None where only the data knows;
-    best, last: metric → (value, step) over the validation rows; loss: of the last training step; rate: targets a second in training
-    steps; reason: what is wrong with a damaged one."""
+    """One run. date: when it began; step: of the last row; planned: its last step, as training wrote it when the run began, None where a
+    run stops by tokens or minutes, which `until` says; best, last: metric → (value, step) over the validation rows; loss: of the last
+    training step; tokens, seconds, rate: targets, time and targets a second in training steps; reason: what is wrong with a damaged one."""
     folder: Path
     state: str
     date: datetime
@@ -36,10 +37,12 @@ class Listed:
     spec: str = ""
     step: int = 0
     planned: int | None = None
+    until: str = ""
     loss: float | None = None
     best: dict[str, tuple[float, int]] = field(default_factory=dict)
     last: dict[str, tuple[float, int]] = field(default_factory=dict)
     seconds: float | None = None
+    tokens: int | None = None
     rate: float | None = None
     device: str = ""
     reason: str = ""
@@ -66,10 +69,14 @@ def listed(folder: Path) -> Listed:
         except ValueError: pass
         found |= _measured(folder)
         running = held(folder)
-        if not (folder / SPEC).exists() and not running: raise ValueError("it was stopped before its first checkpoint")
-        if (folder / SPEC).exists(): found["planned"] = _planned(folder, found["model"])
-        finished = found["planned"] is not None and found["step"] >= found["planned"] if "planned" in found else False
-        return Listed(folder, "running" if running else "finished" if finished else "stopped", **found)
+        if type(planned := about.get("planned")) is int: found["planned"] = planned
+        if running and not (folder / SPEC).exists(): return Listed(folder, "running", **found)
+        if not (folder / SPEC).exists(): raise ValueError("it was stopped before its first checkpoint")
+        stop = _stop(folder, found["model"])
+        found["until"] = _until(stop)
+        if running: return Listed(folder, "running", **found)
+        _sound(folder)
+        return Listed(folder, "finished" if _reached(stop, found.get("planned"), found) else "stopped", **found)
     except (ValueError, PlaitError) as why:
         return Listed(folder, "damaged", **found, reason=str(why).split("\n")[0])
     except OSError as why:
@@ -118,7 +125,7 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _measured(folder: Path) -> dict[str, Any]:
-    """step, loss, best, last, seconds and rate, from the rows."""
+    """step, loss, best, last, seconds, tokens and rate, from the rows."""
     best: dict[str, tuple[float, int]] = {}
     last: dict[str, tuple[float, int]] = {}
     found: dict[str, Any] = {"step": 0, "best": best, "last": last}
@@ -127,7 +134,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         found["step"] = max(found["step"], step)
         if row.get("split") == "train" and _number(row.get("loss")): found["loss"] = row["loss"]
         if _number(row.get("seconds")) and _number(row.get("tokens")) and row["seconds"] > 0:
-            found |= {"seconds": row["seconds"], "rate": row["tokens"] / row["seconds"]}
+            found |= {"seconds": row["seconds"], "tokens": row["tokens"], "rate": row["tokens"] / row["seconds"]}
         if row.get("split") != "validation": continue
         for name, value in row.items():
             if name in COUNTS or not _number(value): continue
@@ -140,28 +147,45 @@ def _number(x: object) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
-def _planned(folder: Path, model: str) -> int | None:
-    """The step at which the spec's train block stops, as training counts it; None where it does not say. Raises ValueError, PlaitError."""
+def _stop(folder: Path, model: str) -> Amount:
+    """When the train block of a run's spec ends it. Raises ValueError, PlaitError."""
     try: text = (folder / SPEC).read_text("utf-8")
     except UnicodeDecodeError: raise ValueError(f"{SPEC} is not UTF-8 text") from None
     file = open_file(parse(text, SPEC))
     if model not in file.models: raise ValueError(f"there is no model `{model}` in its spec")
     found = recipe(file.spec, model, file.values(model))
     if found is None: raise ValueError(f"its spec has no train block for `{model}`")
-    return _last_step(found, folder, file, model)
+    return found.stop
 
 
-def _last_step(r: Recipe, folder: Path, file: File, model: str) -> int | None:
-    if r.stop.unit == "steps": return int(r.stop.amount)                                   # type: ignore[arg-type]
-    try: targets = _object(folder / VOCABULARY).get("training_targets")
-    except ValueError: return None
-    if r.stop.unit != "epochs" or not isinstance(targets, int) or not targets: return None
-    program = expand(file, model)
-    length = program.sizes.integer(program.inputs[0].value.axes[1].size)
-    if length is None: return None
-    amount = int(r.batch.amount)                                                           # type: ignore[arg-type]
-    sequences = amount if r.batch.unit == "sequences" else max(1, amount // length)
-    return math.ceil(float(r.stop.amount) * targets / (sequences * length))                # type: ignore[arg-type]
+def _reached(stop: Amount, planned: int | None, found: Mapping[str, Any]) -> bool:
+    """Has a run with these rows come to its end? By epochs only where training has written which step that is."""
+    amount = float(stop.amount)                                                            # type: ignore[arg-type]
+    match stop.unit:
+        case "steps": return found["step"] >= amount
+        case "tokens": return found.get("tokens", 0) >= amount
+        case "minutes": return found.get("seconds", 0.0) >= amount * 60 - 0.0005           # rows have them to three places
+    return planned is not None and found["step"] >= planned
+
+
+def _until(stop: Amount) -> str:
+    """The end of a run that no step says."""
+    if stop.unit not in ("tokens", "minutes"): return ""
+    return f"{float(stop.amount):,.10g} {stop.unit}"                                       # type: ignore[arg-type]
+
+
+def _sound(folder: Path) -> None:
+    """Raises ValueError where the files of the newest checkpoint are not there. What is in them is read by whoever needs it."""
+    names = (p.name for p in (folder / CHECKPOINTS).glob("step-*"))
+    found = sorted((n for n in names if n.removeprefix("step-").isdecimal()), key=lambda n: int(n.removeprefix("step-")))
+    if not found: raise ValueError("it has no checkpoint")
+    at = folder / CHECKPOINTS / found[-1]
+    def refuse(why: str) -> ValueError: return ValueError(f"its newest checkpoint, {found[-1]}: {why}")
+    try: files = _object(at / STATE).get("files")
+    except ValueError as why: raise refuse(str(why)) from None
+    if not isinstance(files, dict) or not files: raise refuse(f"{STATE} names no files")
+    lost = [name for name in files if not (at / name).is_file()]
+    if lost: raise refuse(f"{lost[0]} is missing")
 
 
 # ---- as a program and as a person read it --------------------------------------------------------------------------------------
@@ -195,6 +219,6 @@ def _cells(r: Listed) -> tuple[str, ...]:
     def amount(x: float | None, form: str) -> str: return "" if x is None else format(x, form)
     best = "; ".join(f"{k.replace('_', ' ')} {v:.4f} at {s:,}" for k, (v, s) in r.best.items())
     last = "; ".join(f"{v:.4f}" for v, _ in r.last.values())
-    steps = f"{r.step:,} / {r.planned:,}" if r.planned is not None else f"{r.step:,}"
+    steps = f"{r.step:,}" + (f" / {r.planned:,}" if r.planned is not None else f", to {r.until}" if r.until else "")
     return (r.folder.name, r.model, Path(r.spec).name, r.state, steps, amount(r.loss, ".4f"), best, last, amount(r.rate, ",.0f"),
             amount(r.seconds, ",.1f"), r.device, f"{r.date:%Y-%m-%d %H:%M}")

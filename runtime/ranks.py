@@ -25,10 +25,10 @@ from plait.compiler.lowering import tensors
 from plait.dsl.errors import PlaitError, error
 from plait.runtime.module import Module
 from plait.runtime.recipe import Described
+from plait.runtime.sources import CUTTABLE
 
 T = TypeVar("T")
 SHARDS = ("ddp", "fsdp")
-CUTTABLE = ("adam", "adamw", "sgd")                            # optimisers that take each number of a parameter by itself
 TIMEOUT = 600.0                                                # seconds that a process waits for the others
 
 

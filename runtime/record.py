@@ -32,16 +32,17 @@ def default_folder(model: str) -> Path:
 
 
 def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, table: Mapping | None, plan: Mapping | None = None,
-          ranks: Mapping | None = None) -> None:
+          ranks: Mapping | None = None, planned: int | None = None) -> None:
     """Makes the folder of a new run, which `commit` makes a run. plan: what was asked of it, to be asked again on resume;
-    ranks: how its processes share it, if it has several. Raises PlaitError where the folder already holds a run, or the disk refuses."""
+    ranks: how its processes share it, if it has several; planned: its last step, None where it stops by tokens or time.
+    Raises PlaitError where the folder already holds a run, or the disk refuses."""
     if (folder / SPEC).exists():
         raise error("E0620", f"`{folder}` already holds a run", help=f"plait resume {folder}, or --out with another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "machine.json", machine(device))
         _write(folder / VOCABULARY, data_facts(dataset))
-        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute()), "plan": plan or {},
+        _write(folder / ABOUT, {"model": model, "data_folder": str(dataset.folder.absolute()), "plan": plan or {}, "planned": planned,
                                 **({"ranks": ranks} if ranks else {})})
         if table is not None: _write(folder / "table.json", table)
         for name in (ROWS, TABLE, SAMPLES): (folder / name).write_text(",".join(COLUMNS) + "\n" if name == TABLE else "")

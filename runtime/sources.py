@@ -67,6 +67,7 @@ OPTIMIZERS: dict[str, Entry] = {
     "muon": Entry({"momentum": Parameter(MOMENTUM, 0.95), "nesterov": Parameter(flag, True), "decay": _decay(0.1), "betas": BETAS,
                    "eps": EPS, "decay_all": DECAY_ALL}),
 }
+CUTTABLE = ("adam", "adamw", "sgd")                                  # which take each number of a parameter by itself, wherever it lies
 
 METRICS = ("loss", "bits_per_token", "accuracy", "bleu")
 GROWING = ("accuracy", "bleu")                                       # the more the better

@@ -56,7 +56,7 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
     optim.rate(recipe, 1, stop.last(state))
     device = torch.device(device)
     with record.held(folder) if ranks.lead else nullcontext():
-        if ranks.lead: record.begin(folder, recipe.model, dataset, device, table, plan, ranks.as_json())
+        if ranks.lead: record.begin(folder, recipe.model, dataset, device, table, plan, ranks.as_json(), stop.planned)
         t = Training(module, recipe, dataset, folder, device, stop, state, derived, ranks)
         t.save()
         if ranks.lead: record.commit(folder, spec_text)

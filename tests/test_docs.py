@@ -169,3 +169,8 @@ def test_example_own_loop(capsys):
     loss = runpy.run_path(str(ROOT / "examples" / "own_loop.py"))["main"](steps=3)
     assert 3 < loss < 7
     assert "logits [1, 64, 256]" in capsys.readouterr().out
+
+
+def test_every_spec_that_comes_along_is_named():
+    text = PAGES["README.md"].partition("## The specs that come along\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", text)) == {p.stem for p in (ROOT / "specs").glob("*.plait")}

@@ -152,7 +152,7 @@ def plot(file: File, x: Annotated[str | None, typer.Option("--x", metavar="DIM",
     found, crossings = curves(spec.spec, x, wanted(y), models, low, high, batch)
     draw(found, crossings, x, out, file.name)
     for c in crossings: typer.echo(f"{c.quantity}: {c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}")
-    typer.echo(f"{out}: {len(found)} curves")
+    typer.echo(f"{out}: {len(found)} curve{'s' if len(found) != 1 else ''}")
 
 
 def _schedules(file: Path, model: str | None, settings: list[str] | None, last: int | None, out: Path) -> None:
@@ -164,4 +164,4 @@ def _schedules(file: Path, model: str | None, settings: list[str] | None, last: 
     draw_schedules(found, out, file.name)
     for s in found:
         typer.echo(f"{s.model}: {s.rates[0]:.3g} at step 1, {max(s.rates):.3g} at most, {s.rates[-1]:.3g} at step {s.steps[-1]:,}")
-    typer.echo(f"{out}: {len(found)} curves")
+    typer.echo(f"{out}: {len(found)} curve{'s' if len(found) != 1 else ''}")

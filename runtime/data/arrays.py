@@ -84,5 +84,8 @@ def whole_numbers(a: np.ndarray, what: str, name: str, span: Span | None) -> np.
     """The array as integers. Raises PlaitError where it holds anything else."""
     if a.dtype.kind == "b": return a.astype(np.uint8)
     if a.dtype.kind in "iu": return a
-    if a.dtype.kind == "f" and np.isfinite(a).all() and (a == np.floor(a)).all() and (abs(a) < 2**53).all(): return a.astype(np.int64)
+    if a.dtype.kind == "f" and np.isfinite(a).all() and (a == np.floor(a)).all():
+        largest = float(abs(a).max()) if a.size else 0.0
+        if largest >= 2**53: raise error("E0613", f"{what} of `{name}` reach {largest:.4g}: too many to be levels or classes", span)
+        return a.astype(np.int64)
     raise error("E0612", f"{what} of `{name}` are whole numbers, and this holds {a.dtype}", span)

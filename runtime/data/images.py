@@ -1,6 +1,7 @@
 """Images as sequences of their values, row by row, the channels of a pixel one after another: `images`."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -131,18 +132,25 @@ def _digits(span: Span | None) -> Found:
 
 def _whole(values: np.ndarray, labels: np.ndarray | None, shape: str, name: str, span: Span | None, **cut: int | None) -> Found:
     """Images that are an array [N, n] of whole numbers, whose labels are whole numbers too."""
+    if not len(values): raise error("E0611", f"`{name}` has no image", span)
     values = whole_numbers(values, "the values", name, span)
-    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    low, high = _range(values)
     if low < 0 or high >= LEVELS:
-        raise error("E0613", f"the values of `{name}` are from {low} to {high:,}: levels are 0 to {LEVELS - 1:,}", span)
+        raise error("E0613", f"the values of `{name}` are from {low:,} to {high:,}: levels are 0 to {LEVELS - 1:,}", span)
     if labels is not None:
-        labels = whole_numbers(np.asarray(labels).ravel(), "the labels", name, span).astype(np.int64)
+        labels = whole_numbers(np.asarray(labels).ravel(), "the labels", name, span)
         if len(labels) != len(values):
             raise error("E0612", f"`{name}` has {len(values):,} images and {len(labels):,} labels", span)
-        if labels.size and (labels.min() < 0 or labels.max() >= LEVELS):
-            raise error("E0613", f"the labels of `{name}` are from {labels.min()} to {labels.max():,}: they start at 0", span)
+        least, most = _range(labels)
+        if least < 0 or most >= LEVELS:
+            raise error("E0613", f"the labels of `{name}` are from {least:,} to {most:,}: they are 0 to {LEVELS - 1:,}", span)
+        labels = labels.astype(np.int64)                      # now that none of them is too large for it
     content = fingerprint(values.ravel()) if labels is None else fingerprint(values.ravel())[:32] + fingerprint(labels)[:32]
     return Found(values, labels, high + 1, shape, content, **cut)
+
+
+def _range(a: np.ndarray) -> tuple[int, int]:
+    return (int(a.min()), int(a.max())) if a.size else (0, 0)
 
 
 # ---- tables ------------------------------------------------------------------------------------------------------------
@@ -170,9 +178,14 @@ def _rows(name: str, folder: Path, span: Span | None) -> np.ndarray:
         if found and len(row) != len(found[0]):
             raise error("E0612", f"the images of `{name}` are not of one size", span,
                         numbers=f"line {k:,} has {len(row):,} numbers, the lines before have {len(found[0]):,}")
-        found.append(whole_numbers(row, f"the numbers in line {k:,}", name, span).astype(np.int32))
+        found.append(_narrow(whole_numbers(row, f"the numbers in line {k:,}", name, span)))
     if not found: raise error("E0611", f"`{name}` has no line of numbers", span)
     return np.stack(found)
+
+
+def _narrow(row: np.ndarray) -> np.ndarray:
+    """In half the memory, where its numbers allow it; what is too large for that is told of with the others."""
+    return row.astype(np.int32) if (abs(row) < 2**31).all() else row
 
 
 def _square(n: int) -> bool:
@@ -200,7 +213,7 @@ def _flat(a: np.ndarray, name: str, span: Span | None) -> tuple[np.ndarray, str]
     if a.ndim not in (2, 3, 4):
         raise error("E0612", f"the images of `{name}` are [{', '.join(map(str, a.shape))}]", span,
                     help="[N, height, width], [N, height, width, channels] or [N, values]")
-    return a.reshape(len(a), -1), " × ".join(map(str, a.shape[1:]))
+    return a.reshape(len(a), math.prod(a.shape[1:])), " × ".join(map(str, a.shape[1:]))
 
 
 # ---- folders -----------------------------------------------------------------------------------------------------------

@@ -97,15 +97,17 @@ def _fit(description: Described, slots: tuple[Slot, ...]) -> None:
 
 def _unfilled(description: Described, reader: Reader, slots: tuple[Slot, ...]) -> PlaitError:
     kind, counts = description.kind, sorted({len(f) for f in reader.fills})
+    fit = f"inputs of `{kind}`: " + " or ".join(" and ".join(f) for f in reader.fills)
     if len(slots) not in counts:
         filled = " or ".join(("no", "one", "two")[c] for c in counts) + (" input" if counts[-1] == 1 else " inputs")
-        return error("E0614", f"`{kind}` fills {filled}, the model has {len(slots)}", description.span, *(n for s in slots for n in _at(s)))
+        return error("E0614", f"`{kind}` fills {filled}, the model has {len(slots)}", description.span, *(n for s in slots for n in _at(s)),
+                     help=fit)
     fills = next(f for f in reader.fills if len(f) == len(slots))
     wrong, wants = next((s, f) for s, f in zip(slots, fills) if s.kind != f)
     gives = "tokens" if wants == "tokens" else "a class"
     is_ = "tokens" if wrong.kind == "tokens" else f"a {wrong.kind}"
     return error("E0614", f"`{kind}` gives {gives}, but the input `{wrong.name}` is {is_}", wrong.span,
-                 help=f"inputs of `{kind}`: " + " or ".join(" and ".join(f) for f in reader.fills))
+                 help=fit)
 
 
 def _at(slot: Slot) -> tuple[Note, ...]:

@@ -228,7 +228,7 @@ def _piece(p: object, i: int, name: str, span: Span | None) -> Piece:
     a = np.asarray(p)
     if a.dtype.kind not in "iuf" or a.ndim not in (1, 2): raise _no_piece(i, name, span)
     a = np.where(np.isnan(a), REST, a.astype(np.float64)) if a.dtype.kind == "f" else a
-    if not (np.isfinite(a).all() and (a == np.floor(a)).all() and (abs(a) < 2**31).all()): raise _no_piece(i, name, span)
+    if not (np.isfinite(a).all() and (a == np.floor(a)).all() and ((a > -2**31) & (a < 2**31)).all()): raise _no_piece(i, name, span)
     a = a.astype(np.int64)
     return a[:, None] if a.ndim == 1 else a
 

@@ -82,6 +82,7 @@ def opened(d: Described, need: Need) -> Dataset:
     raw = raw_bytes(name, need.folder, d.span)
     if d.kind == "bytes" or d.arguments["tokens"] == "bytes": return _stream(raw, Alphabet(None), d, need)
     order = _present(raw, name, d.span)
+    if not len(order): raise error("E0611", f"`{name}` is empty but for the mark of a UTF-8 text", d.span)
     if isinstance(need.codec, Alphabet) and need.codec.characters is not None:
         strange = sorted(set(map(chr, order)) - set(need.codec.characters))
         if strange: raise need.codec.unknown(strange)
@@ -92,7 +93,7 @@ def opened(d: Described, need: Need) -> Dataset:
 def _points(raw: np.ndarray, name: str, span: Span | None) -> Iterator[np.ndarray]:
     """The code points of a UTF-8 text, uint32, a piece at a time. Raises PlaitError at the first byte that is no UTF-8."""
     decoder, native = codecs.getincrementaldecoder("utf-8")(), "utf-32-" + ("le" if sys.byteorder == "little" else "be")
-    for first in range(0, len(raw), PIECE):
+    for first in range(files.begin(raw), len(raw), PIECE):
         held = len(decoder.getstate()[0])
         try: text = decoder.decode(raw[first:first + PIECE].tobytes(), first + PIECE >= len(raw))
         except UnicodeDecodeError as why: raise not_utf8(raw, name, first - held + why.start, span) from None

@@ -105,3 +105,30 @@ def test_overrides_add_up(tmp_path):
                     "model m { input x: stream[n, d]\ny = x { linear(q, bias = false) }\noutput y: [n, q] }\n")
     weight, = plait.compile(plait.load(path, set={"d": 16}), set={"q": 5}, compile=False).parameters()
     assert tuple(weight.shape) == (5, 16)
+
+
+DEMO = SPECS / "demo.plait"
+WRONG = {
+    "no path": lambda: plait.load(None), "a number for a path": lambda: plait.load(5), "bytes for a path": lambda: plait.load(b"a.plait"),
+    "a text for overrides": lambda: plait.load(DEMO, set="V=3"), "a list for overrides": lambda: plait.load(DEMO, set=[1]),
+    "a number for a name": lambda: plait.load(DEMO, set={1: 2}), "a model's number": lambda: plait.compile(DEMO, model=3),
+    "a model's number in a table": lambda: plait.load(DEMO).table(model=3), "nothing to compile": lambda: plait.compile(None),
+    "overrides of a spec": lambda: plait.compile(plait.load(DEMO), set="V=3"), "true memory": lambda: plait.compile(DEMO, memory=True),
+    "half a sequence": lambda: plait.compile(DEMO, batch=0.5), "no sequence": lambda: plait.compile(DEMO, batch=0),
+    "the text of a step": lambda: plait.load_run("run", step="3"), "a step before the first": lambda: plait.load_run("run", step=-1),
+    "true step": lambda: plait.load_run("run", step=True), "a run's number": lambda: plait.load_run(5),
+    "overrides of a run": lambda: plait.load_run("run", set="V=3"), "no file": lambda: plait.from_safetensors(None),
+    **{f"train {k} = {v!r}": (lambda k=k, v=v: plait.train(DEMO, **{k: v})) for k, v in (
+        ("steps", 1.5), ("steps", "3"), ("steps", 0), ("steps", -1), ("steps", True), ("memory", True), ("memory", 1.5), ("memory", 0),
+        ("set", "V=3"), ("model", 3), ("out", 5), ("console", 5), ("kernels", 5), ("shard", 5))},
+    "nothing to train": lambda: plait.train(None),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_no_argument_is_a_sentence_before_anything_is_written(wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(plait.PlaitError) as caught: WRONG[wrong]()
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0505" and found.help, found
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,10 @@
 """`plait sample`, `plait translate` and `plait evaluate --metric bleu` on small runs."""
 import json
+from types import SimpleNamespace
 
 import pytest
+
+from plait.training import _typed
 
 from .test_cli import run
 
@@ -101,8 +104,14 @@ def test_translations_of_a_file(pairs):
     found = run("translate", pairs / "run", "--file", pairs / "en", "--beam", 2).stdout.splitlines()
     assert len(found) == 40 and set(" ".join(found).split()) <= {"eins", "zwei", "drei", "one", "two", "three", "\N{REPLACEMENT CHARACTER}"}
     assert run("translate", pairs / "run", "--file", pairs / "en", "--beam", 2, "--batch", 7).stdout.splitlines() == found
-    assert "there is no file" in run("translate", pairs / "run", "--file", pairs / "fr", code=1).stderr
+    said = run("translate", pairs / "run", "--file", pairs / "fr", code=1).stderr
+    assert "there is no file" in said and "paths start at the current folder" in said and "spec" not in said
     assert "plait translate" in run("sample", pairs / "run", code=1).stderr
+
+
+def test_the_mark_before_typed_text_is_no_part_of_it(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=[b"\xef\xbb\xbfone\r\n", b"\xef\xbb\xbftwo\n"]))
+    assert list(_typed()) == ["one", "\ufefftwo"]                                 # within a text it is a character as any other
 
 
 def test_bleu_of_a_text_is_refused_before_the_training(tmp_path):

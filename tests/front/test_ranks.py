@@ -2,12 +2,17 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from plait.cli import app
+from plait.dsl.errors import PlaitError
+from plait.runtime.ranks import Ranks, fits
+from plait.runtime.recipe import Described
+from plait.runtime.sources import OPTIMIZERS
 
 SPECS = Path(__file__).parents[2] / "specs"
 SPEC = str(SPECS / "shakespeare.plait")
@@ -39,6 +44,26 @@ def test_the_table_of_a_rank_needs_no_torch():
     code = (f"import sys; from plait.cli import app; app(['table', {SPEC!r}, '--ranks', '2'], standalone_mode=False); "
             "assert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("more", [(), ("--markdown",)])
+def test_the_table_of_a_rank_says_what_it_needs(more):
+    """The vocabulary of the demo is that of its data; with one, nothing is left to say."""
+    demo = str(SPECS / "demo.plait")
+    said = "demo: the memory of a step needs a value for V; --set V=…"
+    assert said == run("table", demo, "--ranks", "8", *more).output.splitlines()[-1].strip()
+    assert "needs" not in run("table", demo, "--ranks", "8", "--set", "V=65", *more).output
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_table_of_a_rank_says_which_optimizers_fsdp_refuses(optimizer):
+    """As training refuses them, and only for parts of parameters."""
+    words = ["table", str(SPECS / "demo.plait"), "--set", "V=65", "--set", f"train.optimizer={optimizer}", "--ranks"]
+    with pytest.raises(PlaitError) if optimizer in ("adafactor", "muon") else nullcontext():
+        fits(Ranks(0, 2, "fsdp"), Described(optimizer, {}))
+    refused = "does not train by" in run(*words, "2", "--shard", "fsdp").output
+    assert refused == (optimizer in ("adafactor", "muon"))
+    for more in (("2", "--shard", "ddp"), ("1", "--shard", "fsdp")): assert "does not train" not in run(*words, *more).output
 
 
 @pytest.mark.parametrize("words, said", [

@@ -247,6 +247,7 @@ def test_a_schedule_is_drawn(folder, tmp_path):
     drawn = tmp_path / "lr.svg"
     found = run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.lr=0.1 / step").stdout
     assert "lm: 0.1 at step 1, 0.1 at most, 0.0333 at step 3" in found and drawn.read_bytes().startswith(b"<?xml")
+    assert found.endswith(": 1 curve\n")
     assert "at step 6" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=96 tokens").stdout
     assert "--to" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=2 epochs", code=1).stderr
     assert "at step 50" in run("plot", folder / "m.plait", "--schedule", "--out", drawn, "--set", "train.stop=2 epochs", "--to", 50).stdout

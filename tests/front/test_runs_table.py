@@ -4,12 +4,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from plait.runtime import listing, record
+from plait.runtime import checkpoint, listing, record
 
 from .test_cli import run
 from .test_runs import SPEC, spec
@@ -40,7 +43,8 @@ def listed(folder) -> dict[str, dict]:
 
 
 def test_names_are_those_of_the_recorder():
-    assert (listing.SPEC, listing.ABOUT, listing.VOCABULARY, listing.ROWS) == (record.SPEC, record.ABOUT, record.VOCABULARY, record.ROWS)
+    assert (listing.SPEC, listing.ABOUT, listing.ROWS) == (record.SPEC, record.ABOUT, record.ROWS)
+    assert Path(listing.CHECKPOINTS) / "step-000003" == checkpoint.place(Path(), 3) and listing.STATE == checkpoint.STATE
 
 
 def test_rows(made):
@@ -65,6 +69,86 @@ def test_epochs_are_counted_as_training_counts_them(made):
     """It ran to its own last step, so what is planned is what was done."""
     found = listed(made)["epochs"]
     assert found["planned"] == found["step"] > 0
+
+
+LM = """plait 1
+model lm {{
+  input text: tokens[9] of 16
+  logits = text {{ embed(16, width = 4); linear(16) }}
+  output logits: [9, 16]
+}}
+train lm {{ data = {data}; loss = cross_entropy(logits, {target}); batch = {batch}; {more}lr = 0.01; stop = {stop} }}
+"""
+PAIRED = """plait 1
+dims {{ V; m; n }}
+model lm {{
+  input source: tokens[m] of V padded
+  input target: tokens[n] of V padded
+  memory = source {{ embed(V, width = 4) }}
+  logits = target {{ shift_right; embed(V, width = 4); attention(heads = 2, keys = memory); linear(V) }}
+  output logits: [n, V]
+}}
+train lm {{ data = {data}; loss = cross_entropy(logits, target); batch = {batch}; {more}lr = 0.01; stop = {stop} }}
+"""
+SAID = {"text": ("next(text)", 'text("words", split = (0.5, 0.5))'), "images": ("text", 'images("a.npz")'),
+        "pairs": ("", 'parallel_text("words", "words", tokenizer = characters, split = (0.5, 0.5))')}
+
+
+@pytest.mark.parametrize("source", SAID)
+@pytest.mark.parametrize("batch, more", [("2 sequences", ""), ("20 tokens", ""), ("4 sequences", "microbatch = 2 sequences; ")])
+def test_what_is_planned_is_what_training_does(tmp_path, source, batch, more):
+    """Of every kind of batch and of data: a run by epochs ends at its planned step; one that was cut has the same plan, and is stopped."""
+    (tmp_path / "words").write_text("abcd\nab\nabcd efg\n" * 8)
+    np.savez(tmp_path / "a.npz", images=np.arange(180).reshape(20, 9) % 8)
+    target, data = SAID[source]
+    path = tmp_path / "m.plait"
+    path.write_text((PAIRED if source == "pairs" else LM).format(data=data, target=target, batch=batch, more=more, stop="3/4 epochs"))
+    run("train", path, "--eager", "--out", tmp_path / "runs" / "whole")
+    run("train", path, "--eager", "--out", tmp_path / "runs" / "cut", "--steps", 1)
+    found = listed(tmp_path / "runs")
+    whole, cut = found["whole"], found["cut"]
+    assert (whole["state"], cut["state"]) == ("finished", "stopped") and cut["step"] == 1
+    assert whole["planned"] == whole["step"] == cut["planned"] > 1
+
+
+@pytest.mark.parametrize("stop, said", [("40 tokens", "to 40 tokens"), ("1/1000 minutes", "to 0.001 minutes")])
+def test_runs_that_stop_by_tokens_or_minutes(tmp_path, stop, said):
+    (tmp_path / "words").write_text("abcd\nab\nabcd efg\n" * 8)
+    path = tmp_path / "m.plait"
+    path.write_text(LM.format(data=SAID["text"][1], target="next(text)", batch="2 sequences", more="", stop=stop))
+    run("train", path, "--eager", "--out", tmp_path / "runs" / "whole")
+    run("train", path, "--eager", "--out", tmp_path / "runs" / "cut", "--steps", 1, "--set", "train.stop=10 minutes")
+    found = listed(tmp_path / "runs")
+    assert {k: (r["state"], r["planned"]) for k, r in found.items()} == {"whole": ("finished", None), "cut": ("stopped", None)}
+    assert said in run("runs", tmp_path / "runs").stdout
+
+
+def _lose(run, what: str) -> None:
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    if what == "checkpoints": shutil.rmtree(run / what)
+    elif what == "torn": (newest / "state.json").write_text("{")
+    else: (newest / what).unlink()
+
+
+@pytest.mark.parametrize("what, said", [("checkpoints", "no checkpoint"), ("state.json", "state.json: No such file"),
+                                        ("torn", "state.json is no JSON object"), ("model.safetensors", "model.safetensors is missing"),
+                                        ("optimizer.safetensors", "optimizer.safetensors is missing")])
+def test_a_run_without_its_newest_checkpoint_is_damaged(made, tmp_path, what, said):
+    shutil.copytree(made / "done", tmp_path / "done")
+    _lose(tmp_path / "done", what)
+    found = listed(tmp_path)["done"]
+    assert found["state"] == "damaged" and said in found["reason"] and found["step"] == 6
+
+
+def test_a_run_without_a_written_plan(made, tmp_path):
+    """As runs were before: by steps the spec says whether it is finished; by epochs nothing does."""
+    for name in ("done", "epochs"):
+        shutil.copytree(made / name, tmp_path / name)
+        about = json.loads((tmp_path / name / "run.json").read_text())
+        del about["planned"]
+        (tmp_path / name / "run.json").write_text(json.dumps(about))
+    found = listed(tmp_path)
+    assert {k: (r["state"], r["planned"]) for k, r in found.items()} == {"done": ("finished", None), "epochs": ("stopped", None)}
 
 
 def test_the_table(made):

@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,17 @@ def test_what_cannot_be_read(tmp_path, name, content, code, part):
     elif content is not None: (tmp_path / name).write_bytes(content)
     found = refused(tmp_path, f'text("{name}")')
     assert found.code == code and part in found.message, found
+
+
+@pytest.mark.parametrize("path, said", [("/proc/cpuinfo", "made by the system"), ("/dev/null", "a device"), ("/dev/zero", "a device"),
+                                        ("pipe", "a pipe"), ("socket", "a socket"), ("pipe.gz", "a pipe")])
+def test_what_is_no_plain_file_is_told_of_as_what_it_is(tmp_path, path, said):
+    if path.startswith("pipe"): os.mkfifo(tmp_path / path)
+    if path == "socket":
+        with socket.socket(socket.AF_UNIX) as s: s.bind(str(tmp_path / path))
+    if path.startswith("/") and not os.path.exists(path): pytest.skip(f"this system has no {path}")
+    found = refused(tmp_path, f'text("{path}")')
+    assert found.code == "E0610" and said in found.message and "copy" in found.help
 
 
 def test_a_broken_byte_is_placed(tmp_path):

@@ -222,6 +222,13 @@ def test_files_that_are_no_pair(pairs, changed, code, part):
     if "UTF-8" in part: assert found.numbers == "byte 398 (line 200) is 0xff"
 
 
+def test_the_mark_before_a_text_is_no_part_of_it(pairs):
+    plain = opened(pairs, spec())
+    for name in ("train.en", "val.de"): (pairs / name).write_bytes(b"\xef\xbb\xbf" + (pairs / name).read_bytes())
+    marked = opened(pairs, spec())
+    assert marked.codec == plain.codec and marked.content == plain.content and marked.written == plain.written
+
+
 def test_a_pair_of_torn_files(pairs):
     (pairs / "train.en").rename(pairs / "train.en.gz")
     (pairs / "train.en.gz").write_bytes(gzip.compress((pairs / "train.de").read_bytes())[:-20])

@@ -19,11 +19,12 @@ from plait import files
 from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
 from plait.runtime import data
-from plait.runtime.codec import Words, from_facts
+from plait.runtime.codec import Alphabet, Numbers, Pair, Words, from_facts
 from plait.runtime.data.dataset import in_epochs
 from plait.runtime.data.listops import nested, value_of
+from plait.runtime.data.need import Slot
 from plait.runtime.data.opening import READERS
-from plait.runtime.recipe import Amount, recipe
+from plait.runtime.recipe import Amount, Described, recipe
 from plait.runtime.sources import SOURCES
 
 LOGITS = "logits = {0} {{ embed(V, width = 8); unembed(V) }}; output logits: [n, V]"
@@ -116,6 +117,16 @@ def test_free_lengths_of_lists_come_in_steps_of_eight(tmp_path):
     (spec("listops(length = 8)", ONE, NEXT), "fills two inputs, the model has 1"),
     (spec("listops(length = 60, depth = 1, arguments = 3)", LISTS, LABEL, SCORES, "V; n = 64; C = 10"), "shorter than a quarter")])
 def test_lists_that_do_not_fit(tmp_path, text, part): assert part in refused(tmp_path, text).message
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_model_of_too_many_inputs_is_told_which_there_are(tmp_path, source):
+    """The number of inputs is looked at before the data is."""
+    slots = (Slot("tokens", 8), Slot("tokens", 8), Slot("tokens", 8))
+    with pytest.raises(PlaitError) as caught: data.open(Described(source, {}), tmp_path, 8, 0, slots=slots)
+    found = caught.value.diagnostics[0]
+    assert found.code == "E0614" and "has 3" in found.message
+    assert found.help == f"inputs of `{source}`: " + " or ".join(" and ".join(f) for f in READERS[source].fills)
 
 
 # ---- images ------------------------------------------------------------------------------------------------------------
@@ -222,6 +233,11 @@ IMAGES = [
     ("a.npz", archive(train=np.ones((2, 9), int), test=np.ones((2, 8), int)), "E0612", "not of one size"),
     ("a.npz", archive(images=np.full((9, 9), 10**6)), "E0613", "levels"), ("a.npy", b"\x93NUMPY nonsense", "E0612", "no sound .npy"),
     ("folder", "dir", "E0611", "no picture"),
+    *(("a.npz", archive(images=np.zeros(shape)), "E0611", "no image" if not shape[0] else "no values")
+      for shape in ((0, 9), (0, 3, 3), (0, 3, 3, 1), (9, 0), (9, 0, 3))),
+    ("a.npz", archive(train=np.ones((9, 9)), valid=np.ones((0, 9))), "E0611", "validation part"),
+    ("a.npz", archive(train=np.ones((0, 9)), valid=np.ones((9, 9))), "E0611", "training part"),
+    ("a.npz", archive(images=np.ones((9, 9)), labels=np.ones(0)), "E0612", "0 labels"),
 ]
 
 
@@ -231,6 +247,31 @@ def test_images_that_cannot_be_read(tmp_path, name, content, code, part):
     elif content is not None: (tmp_path / name).write_bytes(content)
     found = refused(tmp_path, spec(f'images("{name}")', ONE, SAME, dims=NINE))
     assert found.code == code and part in found.message, found
+
+
+HUGE = [2**32 + 1, 2**33, 2**16, 2**31, -2**32 + 1, 2**53 + 2, 2**63 - 1, 2**63 + 1, 2**64 - 1, 1e300]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_number_that_would_wrap_is_refused(tmp_path, huge, labelled):
+    """In every form and every type of numbers that can hold it: as a value, and as a label."""
+    dtypes = [t for t in (np.int64, np.uint64, np.float64) if np.dtype(t).kind == "f" or np.iinfo(t).min <= huge <= np.iinfo(t).max]
+    text = spec('images("{}")', LABELLED, LABEL, SCORES, NINE) if labelled else spec('images("{}")', ONE, SAME, dims=NINE)
+    for dtype in dtypes:
+        values, labels = np.ones((9, 9), dtype), np.ones(9, dtype)
+        (labels if labelled else values)[0] = huge
+        np.savez(tmp_path / "a.npz", images=values, labels=labels)
+        assert refused(tmp_path, text.replace("{}", "a.npz")).code == "E0613", dtype
+    row = ["1"] * 9 + ["1"] * labelled
+    row[-1] = f"{huge:.0f}"
+    (tmp_path / "a.csv").write_text(",".join(row) + "\n" + (",".join(["1"] * len(row)) + "\n") * 9)
+    assert refused(tmp_path, text.replace("{}", "a.csv")).code == "E0613"
+    if not labelled:
+        np.savez(tmp_path / "b.npz", np.array([1, huge] * 20, dtypes[0]))
+        (tmp_path / "b.json").write_text(json.dumps([1, int(huge)] * 20))
+        for name in ("b.npz", "b.json") if abs(huge) > 2**20 else ():
+            assert refused(tmp_path, spec(f'sequences("{name}")', ONE, NEXT)).code in ("E0612", "E0613")
 
 
 def test_what_images_do_not_fill(images):
@@ -358,6 +399,32 @@ def test_sequences_that_cannot_be_read(tmp_path, name, content, code, part):
     assert found.code == code and part in found.message, found
 
 
+MARKED = [("a.txt", b"abcabd" * 20, spec('text("a.txt")', ONE, NEXT)),
+          ("a.csv", b"".join(b"%d,1,2,3,4,5,6,7,8\n" % (k % 5) for k in range(20)), spec('images("a.csv")', ONE, SAME, dims=NINE)),
+          ("a.csv.gz", gzip.compress(b"1,2,3,4,5,6,7,8,9\n" * 20), spec('images("a.csv.gz")', ONE, SAME, dims="V; n = 9; C = 10")),
+          ("a.json", json.dumps([[1, 2, 3]] * 20).encode(), spec('sequences("a.json")', ONE, NEXT))]
+
+
+@pytest.mark.parametrize("name, content, text", MARKED, ids=[name for name, *_ in MARKED])
+def test_the_mark_before_a_text_is_no_part_of_it(tmp_path, name, content, text):
+    """A byte-order mark: the data is the same with it and without."""
+    (tmp_path / name).write_bytes(content)
+    plain = opened(tmp_path, text)
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / name).write_bytes(gzip.compress(mark + gzip.decompress(content)) if name.endswith(".gz") else mark + content)
+    marked = opened(tmp_path, text)
+    assert marked.codec == plain.codec and marked.content == plain.content and marked.symbols == plain.symbols
+    (tmp_path / name).write_bytes(gzip.compress(mark) if name.endswith(".gz") else mark)
+    assert refused(tmp_path, text).code in ("E0611", "E0612")
+
+
+def test_a_wrong_byte_is_counted_with_the_mark(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\n\xff" + b"a" * 99)
+    assert refused(tmp_path, spec('text("a.txt")', ONE, NEXT)).numbers == "byte 6 (line 2) is 0xff"
+    d = opened(tmp_path, spec('bytes("a.txt")', ONE, NEXT))
+    assert d.train[:3].tolist() == [0xef, 0xbb, 0xbf]                             # bytes are the file's, all of them
+
+
 # ---- what all have in common -------------------------------------------------------------------------------------------
 def test_an_epoch_is_a_shuffle_and_batches_run_through():
     whole = np.concatenate([in_epochs(5, step, 4, 10) for step in range(1, 6)])   # 20 places: two epochs
@@ -379,6 +446,25 @@ def test_batches_follow_the_recipe_and_the_run_keeps_the_codec(images, text):
     for part in (by.batch(1), *by.validation(100)):
         for x, size in zip(part, d.classes, strict=True): assert x.dtype == torch.int64 and x.max() < size
     assert by.tokens(by.batch(1)) > 0 and by.codec.end is None and not by.notes
+
+
+BPE = Pair("bpe", ("a", "b", "ab"), (("a", "b"),))
+
+
+@pytest.mark.parametrize("codec, ids, text", [
+    (Alphabet("abc"), [0, -1, 3, 2], "a??c"), (Alphabet(None), [97, -1, 256, 98], "a??b"), (Words(("x", "y")), [1, -1, 2, 0], " y ? ? x"),
+    (Pair("characters", ("a", "b")), [3, -1, 2, 99, 4], "a???b"), (Pair("words", ("a", "b")), [3, -2, 4], "a ? b"),
+    (BPE, [5, -1, 2, 3, 99], "ab??a?")], ids=["characters", "bytes", "names", "pair", "words", "bpe"])
+def test_numbers_that_are_no_symbols_are_decoded(codec, ids, text):
+    if codec is BPE: pytest.importorskip("tokenizers")
+    assert codec.decode(ids) == text.replace("?", "\N{REPLACEMENT CHARACTER}")
+
+
+@pytest.mark.parametrize("codec", [Alphabet("abc"), Alphabet(None), Numbers(3), Words(("x", "y")), Pair("words", ("a",)), BPE])
+@pytest.mark.parametrize("text", [5, None, b"ab", ["a"]])
+def test_what_is_no_text_is_not_encoded(codec, text):
+    with pytest.raises(PlaitError) as caught: codec.encode(text)
+    assert caught.value.diagnostics[0].code == "E0505"
 
 
 DATA = os.environ.get("PLAIT_DATA", "")

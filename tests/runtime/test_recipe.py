@@ -116,6 +116,17 @@ def test_wrong(keys, code, part):
     assert len(found) == 1 and found[0][0] == code and part in found[0][1], found
 
 
+@pytest.mark.parametrize("written, why", [
+    ("1 / 0", "divides by zero"), ("1 % 0", "divides by zero"), ("0 ^ (-1)", "divides by zero"), ("log(0)", "no real number"),
+    ("sqrt(-1)", "no real number"), ("(-8) ^ (1 / 3)", "no real number"), ("10 ^ 9999", "too large"), ("exp(10 ^ 9)", "too large"),
+    ("100.5 ^ 200", "too large"), ("10^64 * 10^64 * 10^64 * 10^64 * 10^64", "too large")])
+@pytest.mark.parametrize("key", ["clip = {}", "seed = {}", "batch = {} sequences", "stop = {} epochs"])
+def test_what_has_no_value_is_said_without_python(key, written, why):
+    name, _, value = key.format(f"({written})" if " sequences" in key or " epochs" in key else written).partition(" = ")
+    ((code, message, _),) = wrong(source(**{name: value}))
+    assert code == "E0633" and message.startswith("this has no value: it ") and why in message
+
+
 def test_bleu_is_of_translations():
     (found,) = refused(source("every 5 steps { evaluate(bleu) }"))
     assert refused(source("every 5 steps { checkpoint(best = bleu) }")) == [found]

@@ -1,0 +1,50 @@
+"""What a script gives to the Python entry points, checked before anything is done with it. Knows no torch."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from numbers import Integral
+from pathlib import Path
+
+from plait.dsl.errors import PlaitError, error
+from plait.dsl.spec import Override
+
+
+def path(value: object, what: str) -> Path:
+    """what: the thing that lies there, "a spec". Raises PlaitError."""
+    if isinstance(value, str | os.PathLike) and isinstance(found := os.fspath(value), str): return Path(found)
+    raise _other(f"{what} is named by its path, a text", value, '"NAME"')
+
+
+def settings(value: object) -> dict[str, object]:
+    """Overrides by their names. Raises PlaitError."""
+    if value is None: return {}
+    if not isinstance(value, Mapping): raise _other("overrides are given by their names", value, 'set={"V": 65}')
+    strange = [k for k in value if not isinstance(k, str)]
+    if strange: raise _other("an override has a text for its name", strange[0], 'set={"V": 65}')
+    return dict(value)
+
+
+def single(value: object) -> tuple[Override, ...]:
+    """The same as overrides of one value each. Raises PlaitError."""
+    from plait import files
+    return files.single(files.overrides(settings(value)))
+
+
+def count(value: object, name: str, least: int) -> int:
+    """A whole number of at least `least`, numpy's too. Raises PlaitError."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        if int(value) >= least: return int(value)
+        raise error("E0505", f"`{name}` is a whole number of at least {least}, and this is {int(value):,}", help=f"{name}={max(1, least)}")
+    raise _other(f"`{name}` is a whole number of at least {least}", value, f"{name}=100")
+
+
+def console(value: object) -> object:
+    """What is told to: None, or a rich.console.Console. Raises PlaitError."""
+    if value is None or callable(getattr(value, "print", None)): return value
+    raise _other("a console is one of the package rich", value, "console=rich.console.Console()")
+
+
+def _other(wanted: str, value: object, help: str) -> PlaitError:
+    shown = "None" if value is None else f"a {type(value).__name__}"
+    return error("E0505", f"{wanted}, and this is {shown}", help=help)
