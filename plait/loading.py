@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 def load_run(folder: str | Path, device: str = "cpu", compile: bool = True, step: int | None = None,
-             set: Mapping[str, object] | None = None) -> Loaded:
+             set: Mapping[str, object] | None = None, best: bool = False, average: int | None = None) -> Loaded:
     """The model of a run with its trained weights, a torch.nn.Module in evaluation mode; `.codec` says what its symbols stand for.
-    step: that of another checkpoint than the last; set: overrides of what has no weights. The data is not needed. Raises PlaitError."""
+    step: that of another checkpoint than the last; best, average: as `plait evaluate` has them; set: overrides of what has no weights. The
+    data is not needed. Raises PlaitError."""
     from plait.runtime.device import device_of
     from plait.runtime.foreign import weights
     folder, settings = given.path(folder, "a run"), given.single(set)
     step = given.count(step, "step", 0) if step is not None else None
-    return weights.from_run(folder, step=step, settings=settings, device=device_of(device), compile=compile)
+    return weights.from_run(folder, step=step, best=best, average=average, settings=settings, device=device_of(device), compile=compile)
 
 
 def from_safetensors(path: str | Path, device: str = "cpu", compile: bool = True) -> Loaded:

@@ -30,7 +30,7 @@ from plait.runtime.generate.beam import Beam
 from plait.runtime.generate.sample import sample as sampled
 from plait.runtime.generate.translate import translate as translated
 from plait.runtime.measured import Derived
-from plait.runtime.module import target_of
+from plait.runtime.module import Module, target_of
 from plait.runtime.prepare import How, Prepared, bare, prepare, reopen
 from plait.runtime.ranks import ALONE, Ranks, fits, join, together
 from plait.runtime.train import Run
@@ -64,8 +64,18 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
             for line in unknown(Step(lambda: made.module.program, target_of(where.type), made.how.kernels)): console.print(line)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     with together(ranks):
-        return run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
-                   plan=made.how.as_json(), console=console, derived=lambda: derived(made, where.type, ranks), ranks=ranks)
+        done = run(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, steps=steps, device=where, table=table,
+                   plan={**made.how.as_json(), "compiled": compile}, console=console, derived=lambda: derived(made, where.type, ranks),
+                   ranks=ranks)
+    return replace(done, commands=commands(made.module))
+
+
+def commands(module: Module) -> tuple[str, ...]:
+    """What can be done with a run of this model."""
+    kinds = [i.kind for i in module.program.inputs]
+    makes = {("tokens",): ("sample",), ("tokens", "tokens"): ("translate",)}.get(tuple(kinds), ())
+    out = module.program.graph.outs[0]
+    return (*(makes if len(out.axes) == 3 else ()), "evaluate", "resume")
 
 
 def derived(made: Prepared, device: str, ranks: Ranks = ALONE) -> Derived:
@@ -86,16 +96,22 @@ def _trained(file: File) -> str:
     return named.pop() if len(named) == 1 else chosen(file, None)
 
 
-def resume(folder, steps: int | None, device: str, compile: bool, console) -> Run:
+def resume(folder, steps: int | None, device: str, compile: bool | None, console) -> Run:
     """Go on with a run, bit for bit where it runs on the CPU, and on as many processes as before; another number of them changes sums in
-    their last bits."""
+    their last bits. compile: None as it began."""
     where = device_of(device)
+    began = record.compiled(Path(folder))
+    if console is not None and compile not in (None, began):
+        ways = ("eagerly", "compiled")
+        console.print(f"the run began {ways[began]} and goes on {ways[not began]}: sums may differ in their last bits")
+    compile = began if compile is None else compile
     shard, offload = record.ranks(Path(folder))
     ranks, where = join(where, shard, offload and where.type == "cuda")
     made = reopen(Path(folder), device=where, compile=compile, whole=not ranks.parts)
     with together(ranks):
-        return go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where,
+        done = go_on(made.module, made.recipe, made.dataset, Path(folder), steps=steps, device=where,
                      console=console if ranks.lead else None, derived=lambda: derived(made, where.type, ranks), ranks=ranks)
+    return replace(done, commands=commands(made.module))
 
 
 def evaluate(folder, metrics: tuple[str, ...], settings: tuple[Override, ...], device: str, compile: bool, say, best: bool = False,

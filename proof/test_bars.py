@@ -2,6 +2,7 @@
 
 PLAIT_DATA names a folder with the corpora, as tinyshakespeare/input.txt, part13/part13-corpus.txt and enwik8/enwik8_small; a
 bar whose corpus is not there is skipped and says so. Every bar prints what it reached."""
+import gzip
 import json
 import math
 import os
@@ -14,6 +15,8 @@ import pytest
 
 from plait import files
 from plait.training import sample, start
+
+SPREAD = 1.0                                   # BLEU
 
 SPECS = Path(__file__).parents[1] / "specs"
 
@@ -82,3 +85,50 @@ def test_reformer(tmp_path):
                   train__optimizer="adam", train__precision="fp32", train__batch="4 sequences", train__microbatch="4 sequences",
                   train__lr="cosine(2e-3, 2e-4, 50)", train__stop="300 steps", train__clip="1")
     assert run.metrics["bits_per_token"] < 4
+
+
+def test_enwik8(tmp_path):
+    """A small decoder on the first megabyte of enwik8: below the 2.939 bits of a byte n-gram on the same piece."""
+    path = corpus("enwik8/enwik8_small")
+    run = trained("enwik8", tmp_path / "run", train__data=f'bytes("{path}", split = (0.9, 0.05, 0.05))')
+    assert run.metrics["count"] == 53_552 and run.metrics["bits_per_token"] < 2.939
+
+
+def test_images(tmp_path):
+    """Digits of 64 points: read with an accuracy of 0.95, and painted below the entropy of the greys by themselves."""
+    path = corpus("digits/digits.csv.gz")
+    reader = trained("images", tmp_path / "reader", "reader", train__data=f'images("{path}", split = (0.9, 0.1))')
+    assert reader.metrics["accuracy"] > 0.95
+    painter = trained("images", tmp_path / "painter", "painter", train__data=f'images("{path}", split = (0.9, 0.1))')
+    with gzip.open(path, "rt") as file: rows = [line.split(",")[:64] for line in file.read().split()]
+    greys = Counter(int(float(x)) for row in rows if row[0].replace(".", "").isdigit() for x in row)
+    alone = -sum(c / greys.total() * math.log2(c / greys.total()) for c in greys.values())
+    assert painter.metrics["bits_per_token"] < alone - 0.5, alone
+
+
+def test_chorales(tmp_path):
+    """Bach's chorales, four voices: three notes of four are known from what was sung before."""
+    path = corpus("jsb/Jsb16thSeparated.npz")
+    run = trained("chorales", tmp_path / "run", train__data=f'sequences("{path}")')
+    assert run.metrics["accuracy"] > 0.75
+
+
+def test_translation(tmp_path):
+    """Reversible layers translate as well as plain ones of the same size (Kitaev et al. 2020, section 5): within 1 BLEU on the test set of
+    2016, or within the spread over seeds, which docs/papers.md has."""
+    import sacrebleu
+
+    from plait.runtime.generate.beam import Beam
+    from plait.training import translate
+    folder = corpus("multi30k/train.en.gz").parent
+    sides = [gzip.open(folder / f"test_2016_flickr.{side}.gz", "rt").read() for side in ("en", "de")]
+    (tmp_path / "test.en").write_text(sides[0])
+    files_of = {name: [folder / f"{name}.{side}.gz" for side in ("en", "de")] for name in ("train", "val")}
+    data = ('parallel_text("{0}", "{1}", tokenizer = bpe(V), validation = ("{2}", "{3}"))'.format(*files_of["train"], *files_of["val"]))
+    found = {}
+    for model in ("plain", "reversible_layers"):
+        run = trained("translation", tmp_path / model, model, train__data=data)
+        made = list(translate(run.folder, tmp_path / "test.en", Beam(4, 0.6), 64, (), "cpu", print))
+        found[model] = sacrebleu.corpus_bleu(made, [sides[1].splitlines()]).score
+    print(found)
+    assert min(found.values()) > 30 and found["reversible_layers"] > found["plain"] - SPREAD

@@ -88,7 +88,9 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, stat
         shutil.rmtree(beside, ignore_errors=True)
         said = getattr(why, "strerror", None) or why
         raise error("E0623", f"the checkpoint of step {state.step:,} cannot be written: {said}", help=str(final)) from None
-    for old in steps(folder)[:-keep]:
+    there = steps(folder)
+    later = [step for step in there if step > state.step]            # damaged ones, passed over: of a future that is another
+    for old in (*[step for step in there if step <= state.step][:-keep], *later):
         if state.best is None or old != state.best.step: shutil.rmtree(place(folder, old), ignore_errors=True)
     return final
 
@@ -107,7 +109,7 @@ def latest(folder: Path, spec_text: str, say: Callable[[str], None]) -> State:
         try: return check(folder, step, spec_text)
         except PlaitError as why:
             if step == found[0]: raise
-            say(f"{why}; taking the one before it")
+            say(f"{why}\ntaking the one before it")
     raise error("E0621", f"`{folder}` holds no checkpoint", help="plait train SPEC --out RUN, with another folder, starts a new run")
 
 
@@ -118,7 +120,7 @@ def check(folder: Path, step: int, spec_text: str) -> State:
 
     try: content = json.loads((at / STATE).read_text())
     except OSError: raise refuse(f"has no {STATE}: it was not written to the end") from None
-    except ValueError: raise refuse(f"is torn: {STATE} cannot be read") from None
+    except (ValueError, RecursionError): raise refuse(f"is torn: {STATE} cannot be read") from None
     if not isinstance(content, dict): raise refuse(f"is torn: {STATE} cannot be read")
     if content.get("format") != FORMAT:
         raise refuse(f"was not written by this version of plait: it has the format {content.get('format')}, this one reads {FORMAT}")

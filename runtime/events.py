@@ -4,6 +4,7 @@ They follow the files of the run, which are what it stands by: whatever is writt
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from plait.runtime import record
 from plait.runtime.checkpoint import State
 
 FOLDER = "tensorboard"                                      # in the folder of a run
+WRITING = "_AsyncWriterThread"                              # tensorboard's own; what stops it is told to `follow`, not printed
 FLUSHED = 10                                                # seconds that an event may wait
 PLAIN = {"step", "split", "count", "seconds", "tokens"}     # of a row: what is no measurement
 
@@ -25,11 +27,13 @@ def following(folder: Path, state: State) -> Iterator[Callable[[], None]]:
     if writer is None:
         yield lambda: None
         return
-    events = Events(writer, folder, state)
+    events, before = Events(writer, folder, state), threading.excepthook
+    threading.excepthook = lambda args: None if type(args.thread).__name__ == WRITING else before(args)
     try: yield events.follow
     finally:
         events.follow()
         events.close()
+        threading.excepthook = before
 
 
 def _writer(folder: Path, step: int) -> Any:

@@ -96,10 +96,15 @@ def bare(folder: Path, *, settings: tuple[Override, ...] = (), device: torch.dev
     spec = override.apply(parse(record.spec_text(folder), str(folder / record.SPEC)), settings)
     file = open_file(spec)
     model = _known(file, record.about(folder)[0])
-    found = recipe(file.spec, model, file.values(model))
     with torch.random.fork_rng(devices=[]): module = Module(expand(file, model), device=device, compile=compile)
-    module.autocast = PRECISIONS[found.precision if found else "fp32"]
+    module.autocast = precision_of(file, model)
     return module, record.vocabulary(folder)
+
+
+def precision_of(file: File, model: str) -> torch.dtype | None:
+    """What a model's products are computed in, by its train block; None: as they come."""
+    found = recipe(file.spec, model, file.values(model))
+    return PRECISIONS[found.precision if found else "fp32"]
 
 
 def _only(file: File) -> str:

@@ -105,6 +105,11 @@ def plan(folder: Path) -> tuple[dict[str, str], int, tuple[str, ...]]:
     raise _damaged(folder, ABOUT, "what it says of the plan cannot be read")
 
 
+def compiled(folder: Path) -> bool:
+    """Did the run begin compiled?"""
+    return (_object(folder, ABOUT).get("plan") or {}).get("compiled", True) is not False
+
+
 def ranks(folder: Path) -> tuple[str, bool]:
     """How the processes of a run share it: the way, and whether parameters lie on the host."""
     match _object(folder, ABOUT).get("ranks"):

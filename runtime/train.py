@@ -33,12 +33,13 @@ from plait.runtime.surroundings import repeatable, stop_signal
 @dataclass(frozen=True)
 class Run:
     """What became of a training: where it lies, the last step, that step's loss (nan where no step was made), the last evaluation,
-    and whether a person stopped it."""
+    whether a person stopped it, and the commands that can do something with it."""
     folder: Path
     step: int
     loss: float = math.nan
     metrics: dict[str, float | int] = field(default_factory=dict)
     interrupted: bool = False
+    commands: tuple[str, ...] = ("evaluate", "resume")
 
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
@@ -54,6 +55,7 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
     state = checkpoint.State(0, 0, 0.0, checkpoint.fingerprint(spec_text), torch.get_num_threads())
     stop = Stop(recipe, dataset)
     optim.rate(recipe, 1, stop.last(state))
+    if not ranks.parts: _can_be_sampled(module, recipe, dataset)
     device = torch.device(device)
     with record.held(folder) if ranks.lead else nullcontext():
         if ranks.lead: record.begin(folder, recipe.model, dataset, device, table, plan, ranks.as_json(), stop.planned)
@@ -78,13 +80,21 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
         device = torch.device(device)
         t = Training(module, recipe, dataset, folder, device, Stop(recipe, dataset), state, derived, ranks)
         checkpoint.load(folder, state.step, module, t.optimizer, t.average)
-        if console and steps is not None and steps <= state.step: console.print(f"the run stands at step {state.step:,} already")
+        if console and (steps is not None and steps <= state.step or t.stop.reached(state, steps)):
+            console.print(f"the run stands at step {state.step:,} already; --steps N goes further")
         ranks.wait()                                       # all have read what is to be gone on from
         if ranks.lead: record.rewind(folder, state.step)
         if console and device.type == "cpu" and state.threads != torch.get_num_threads():
             now = torch.get_num_threads()
             console.print(f"the run used {state.threads} threads, this one uses {now}: sums may differ in their last bits")
         return t.run(steps, console)
+
+
+def _can_be_sampled(module: nn.Module, recipe: Recipe, dataset: Dataset) -> None:
+    """Raises PlaitError for a `sample` action that the model or its vocabulary cannot do: before the training, not when it is due."""
+    for a in recipe.actions("sample"):
+        try: sample(module, dataset.codec, **dict(a.arguments))                                       # type: ignore[arg-type]
+        except PlaitError as why: raise PlaitError(*(replace(d, span=a.span) for d in why.diagnostics)) from None
 
 
 class Training:

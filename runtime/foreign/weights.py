@@ -20,6 +20,7 @@ from plait.dsl.spec import Override
 from plait.runtime import codec, record
 from plait.runtime.codec import Codec
 from plait.runtime.module import Module
+from plait.runtime.prepare import precision_of
 from plait.runtime.trained import trained
 
 FORMAT = "1"                                               # of the metadata; under the key `plait`
@@ -37,7 +38,8 @@ def from_run(folder: Path, *, step: int | None = None, best: bool = False, avera
     """The model of a run, with the weights that `evaluate` and `sample` would take (`runtime.trained`). settings may change what has no
     weights. The data is not needed. Raises PlaitError where the folder holds no run, or no such checkpoint."""
     text = record.spec_text(folder)
-    made = _made(text, str(folder / record.SPEC), record.about(folder)[0], settings, device, compile)
+    model = record.about(folder)[0]
+    made = _made(text, str(folder / record.SPEC), model, settings, device, compile)
     at = trained(folder, made, say, best=best, average=average, step=step)
     return _ready(made, record.vocabulary(folder), text, at)
 
@@ -46,7 +48,9 @@ def _made(text: str, source: str, model: str, settings: tuple[Override, ...], de
     file = open_file(override.apply(parse(text, source), settings))
     if model not in file.models:
         raise error("E0637", f"there is no model `{model}` in the spec", help=f"models: {', '.join(file.models)}")
-    with torch.random.fork_rng(devices=[]): return Loaded(expand(file, model, loss=True), device=device, compile=compile)
+    with torch.random.fork_rng(devices=[]): made = Loaded(expand(file, model, loss=True), device=device, compile=compile)
+    made.autocast = precision_of(file, model)
+    return made
 
 
 def _ready(made: Loaded, known: Codec, text: str, step: int) -> Loaded:

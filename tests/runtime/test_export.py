@@ -133,7 +133,7 @@ train lm {
   batch = 2 sequences
   lr = 0.1
   stop = 6 steps
-  every 2 steps { evaluate(loss, accuracy); checkpoint(keep = 9) }
+  every 2 steps { evaluate(loss, accuracy); checkpoint(keep = 9, best = accuracy) }
 }
 """
 
@@ -192,16 +192,21 @@ def test_safetensors(run, tmp_path):
 
 
 def test_which_checkpoint(run, tmp_path):
-    """--best: the least validation loss among the rows of the steps that are kept."""
+    """As `evaluate` and `sample` take them: --best is what checkpoint(best = METRIC) kept."""
     import plait
     from plait.runtime import listing
-    losses = {r["step"]: r["loss"] for r in listing.rows(run) if r["split"] == "validation"}
-    best = min(losses, key=losses.get)
+    found = {r["step"]: r["accuracy"] for r in listing.rows(run) if r["split"] == "validation"}
+    best = max(found, key=found.get)
     for options, step in ((("--step", 2), 2), (("--best",), best), ((), 6)):
         exported(run, "--out", tmp_path / f"{step}.safetensors", *options)
         assert plait.from_safetensors(tmp_path / f"{step}.safetensors", compile=False).step == step
     assert "has no checkpoint of step 3" in exported(run, "--step", 3, code=1)
-    assert "both" in exported(run, "--step", 2, "--best", code=1)
+    assert "is one" in exported(run, "--step", 2, "--best", code=1)
+    means = exported(run, "--average", 2, "--out", tmp_path / "mean.safetensors")
+    assert "steps 4, 6" in means
+    kept = [plait.load_run(run, compile=False, step=s).state_dict() for s in (4, 6)]
+    for name, t in plait.from_safetensors(tmp_path / "mean.safetensors", compile=False).state_dict().items():
+        assert torch.allclose(t, (kept[0][name] + kept[1][name]) / 2)
 
 
 def test_a_script_with_torch_alone(run, tmp_path):

@@ -152,6 +152,23 @@ def test_what_is_not_built_is_refused_before_anything_is_written(corpus):
     assert not (corpus / "run").exists()
 
 
+@pytest.mark.parametrize("action", ['sample("☃", length = 3)', 'sample("a", length = 3, top_p = 2)'])
+def test_a_sample_that_cannot_be_made_is_refused_before_the_first_step(corpus, action):
+    with pytest.raises(PlaitError) as wrong: Study(corpus, every=f"every 10k steps {{ {action} }}").train("run")
+    assert wrong.value.diagnostics[0].span is not None and not (corpus / "run").exists()
+
+
+def test_a_damaged_checkpoint_takes_no_place_of_a_new_one(corpus):
+    """keep = 1: step 20 is damaged, the run goes on from 10; what it saves from there on stays."""
+    study = Study(corpus, every="every 10 steps { checkpoint(keep = 2) }")
+    study.train("run")
+    (checkpoint.place(corpus / "run", 20) / checkpoint.STATE).write_text("[" * 100_000)
+    assert checkpoint.steps(corpus / "run") == [10, 20]
+    study.resume("run", steps=12)
+    assert checkpoint.steps(corpus / "run") == [10, 12]
+    assert study.resume("run", steps=13)[0].step == 13 and checkpoint.steps(corpus / "run") == [12, 13]
+
+
 def test_what_a_person_sees(corpus):
     out = io.StringIO()
     Study(corpus, every='every 10 steps { evaluate(loss); sample(prompt = "ab", length = 6) }').train("run", console=Console(file=out))
