@@ -123,8 +123,8 @@ def test_translation(tmp_path):
     folder = corpus("multi30k/train.en.gz").parent
     sides = [gzip.open(folder / f"test_2016_flickr.{side}.gz", "rt").read() for side in ("en", "de")]
     (tmp_path / "test.en").write_text(sides[0])
-    files_of = {name: [folder / f"{name}.{side}.gz" for side in ("en", "de")] for name in ("train", "val")}
-    data = ('parallel_text("{0}", "{1}", tokenizer = bpe(V), validation = ("{2}", "{3}"))'.format(*files_of["train"], *files_of["val"]))
+    (a, b), (c, d) = ((folder / f"{name}.{side}.gz" for side in ("en", "de")) for name in ("train", "val"))
+    data = f'parallel_text("{a}", "{b}", tokenizer = bpe(V), validation = ("{c}", "{d}"))'
     found = {}
     for model in ("plain", "reversible_layers"):
         run = trained("translation", tmp_path / model, model, train__data=data)
