@@ -77,8 +77,9 @@ def scaled(spec: Spec, model: str, ranks: int, shard: str) -> Scaled:
     batch = _sequences(found.batch if found else None, lengths) or ranks
     at_once = _sequences(found.microbatch if found else None, lengths)
     here = -(-batch // ranks)
-    return Scaled(model, model, described.kind, min(batch, at_once or batch), min(here, at_once or here), share(step, ranks, shard, kept),
-                  share(step, 1, "ddp", kept), sizes)
+    mine = min(here, at_once or here)
+    each = share(step, ranks, shard, kept, -(-here // mine))
+    return Scaled(model, model, described.kind, min(batch, at_once or batch), mine, each, share(step, 1, "ddp", kept), sizes)
 
 
 def _sequences(amount, lengths: list[int | None]) -> int | None:

@@ -44,7 +44,7 @@ def peak_memory(device: torch.device) -> int:
 
 @dataclass
 class Meter:
-    """Watches the steps of one session. derived: computed when it is asked for first."""
+    """Watches the steps of one process. derived: computed when it is asked for first."""
     derive: Callable[[], Derived]
     device: torch.device
     dtype: torch.dtype = torch.float32
@@ -65,7 +65,7 @@ class Meter:
         return None if self.derived.work is None else self.derived.work / seconds / self.rate
 
     def as_json(self, step: int) -> dict:
-        """The first step of a session compiles, so it is not counted where there are others."""
+        """The first step of a process compiles, so it is not counted where there are others."""
         seconds = statistics.median(self.steps[1:] or self.steps)
         return {"step": step, "steps_measured": len(self.steps[1:] or self.steps), "precision": str(self.dtype).removeprefix("torch."),
                 "derived": {"work_a_step": self.derived.work, "peak_bytes": self.derived.peak},

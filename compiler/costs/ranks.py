@@ -22,7 +22,7 @@ QUANTITIES = ("parameters", "gradients", "optimizer", "saved", "peak", "traffic"
 @dataclass(frozen=True)
 class Share:
     """Bytes of one process, in the dims and b, its own sequences at once. saved: kept from forward for backward. peak: the most at once,
-    gathered copies and the buffers of their gathering included. traffic: what it sends in a forward and backward."""
+    gathered copies and the buffers of their gathering included. traffic: what it sends in a step."""
     parameters: sp.Expr
     gradients: sp.Expr
     optimizer: sp.Expr
@@ -31,8 +31,8 @@ class Share:
     traffic: sp.Expr
 
 
-def share(step: Step, ranks: int, shard: str, remembered: Callable[[Value], sp.Expr]) -> Share:
-    """remembered: how many numbers the optimiser keeps of a parameter."""
+def share(step: Step, ranks: int, shard: str, remembered: Callable[[Value], sp.Expr], parts_of_batch: int = 1) -> Share:
+    """remembered: how many numbers the optimiser keeps of a parameter. parts_of_batch: microbatches of one rank."""
     width = memory.WIDTHS[step.target.dtype]
     weights = [v for v in step.joint.graph.ins if v.kind == "param"]
     cut = shard == "fsdp" and ranks > 1
@@ -52,7 +52,7 @@ def share(step: Step, ranks: int, shard: str, remembered: Callable[[Value], sp.E
     whole = root + running + ahead
     peak = held + held + optimizer + 2 * whole + memory.peak(step.running, step.target, gradients=False)
     everything = _sum(v.size for v in weights) * width
-    sent = sp.Rational(ranks - 1, ranks) * (everything + 2 * (everything - root) + root)
+    sent = parts_of_batch * sp.Rational(ranks - 1, ranks) * (everything + 2 * (everything - root) + root)      # of each of them
     return Share(held, held, optimizer, step.saved(), peak, sp.expand(sent))
 
 

@@ -59,6 +59,8 @@ def test_fsdp_has_a_part_of_everything_and_gathers_two_copies():
     sharded = each["parameters"] + each["gradients"] + each["optimizer"]
     assert sharded + 2 * gathered <= each["peak"] <= sharded + 2 * gathered + alone["saved"]
     assert each["traffic"] == 4 * (2 * ROOT + 3 * L * LINEAR) // 2        # root: gathered, reduced; copies: gathered twice, reduced
+    parts = of(optimizer="adam; microbatch = 1 sequences", ranks=2)       # three of them on each rank
+    assert parts.here == 1 and parts.bytes(parts.each, 1)["traffic"] == 3 * each["traffic"]
 
 
 def test_what_does_not_divide_is_rounded_up():
