@@ -26,4 +26,4 @@ def test_bf16_by_generated_code(family, tmp_path):
     text = spec(FAMILIES[family], precision="bf16", stop="20 steps", every="")
     run, _ = trained(text, tmp_path, "compiled", compile=True)
     eager, _ = trained(text, tmp_path, "eager")
-    assert run.loss == pytest.approx(eager.loss, rel=5e-2)
+    assert run.loss == pytest.approx(eager.loss, abs=5e-2)                   # from ln 5 on; numbers are rounded elsewhere
