@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,8 @@ def pairs(folder: Path, count: int = 20_000) -> tuple[str, str, dict[str, str]]:
     """Sentences of 4 to 30 words, of 10,000 words whose frequencies fall as 1 / rank, as in a language."""
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(10_000)]
-    weights = [1 / (rank + 1) for rank in range(len(words))]
-    lines = [" ".join(draw.choices(words, weights, k=draw.randint(4, 30))) for _ in range(count)]
+    weights = list(accumulate(1 / (rank + 1) for rank in range(len(words))))
+    lines = [" ".join(draw.choices(words, cum_weights=weights, k=draw.randint(4, 30))) for _ in range(count)]
     for side in ("a", "b"): (folder / side).write_text("\n".join(lines))
     return "translation", "plain", {"train.data": f'parallel_text("{folder}/a", "{folder}/b", tokenizer = bpe(V))'}
 
