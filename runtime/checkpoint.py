@@ -192,14 +192,19 @@ def averaged(folder: Path, module: nn.Module, count: int, spec_text: str) -> lis
 
 
 # ---- tensors and bytes -------------------------------------------------------------------------------------------------
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """A tensor with several names is stored once, under the first; the others are written down beside it."""
+def stored_once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor once, on the CPU, under its first name; and for every further name the first one."""
     first: dict[tuple, str] = {}
     also: dict[str, str] = {}
     for name, t in tensors.items():
         key = (t.data_ptr(), t.shape, t.stride(), t.dtype) if t.numel() else (name,)
         if first.setdefault(key, name) != name: also[name] = first[key]
-    once = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items() if name not in also}
+    return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items() if name not in also}, also
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """A tensor with several names is stored once, under the first; the others are written down beside it."""
+    once, also = stored_once(tensors)
     save_file(once, path, metadata={"also": json.dumps(also)})
 
 

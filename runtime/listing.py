@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 from plait.compiler.expand import open_file
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
+from plait.runtime.folder import ABOUT, ROWS, SPEC, rows
 from plait.runtime.recipe import Amount, recipe
+from plait.runtime.sources import GROWING
 
-SPEC, ABOUT, ROWS, TABLE, MACHINE = "spec.plait", "run.json", "metrics.jsonl", "table.json", "machine.json"
+TABLE, MACHINE = "table.json", "machine.json"
 CHECKPOINTS, STATE = "checkpoints", "state.json"
 MARKS = (SPEC, ABOUT, ROWS, CHECKPOINTS)                      # one of these makes a folder that of a run
 COUNTS = {"step", "count", "seconds", "tokens", "lr", "gradient_norm"}
-UPWARDS = {"accuracy", "bleu"}                                  # metrics of which more is better
-STATES = ("running", "finished", "stopped", "damaged")
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,6 @@ def _object(path: Path) -> dict[str, Any]:
     return found
 
 
-def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows of what was measured, in order. A line that was cut off or is damaged is not one."""
-    try: lines = (folder / ROWS).read_bytes().splitlines()
-    except OSError: return
-    for line in lines:
-        try: row = json.loads(line)
-        except (ValueError, RecursionError): continue
-        if isinstance(row, dict) and type(row.get("step")) is int: yield row
-
-
 def _measured(folder: Path) -> dict[str, Any]:
     """step, loss, best, last, seconds, tokens and rate, from the rows."""
     best: dict[str, tuple[float, int]] = {}
@@ -139,7 +129,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         for name, value in row.items():
             if name in COUNTS or not _number(value): continue
             last[name] = value, step
-            if name not in best or (value > best[name][0] if name in UPWARDS else value < best[name][0]): best[name] = value, step
+            if name not in best or (value > best[name][0] if name in GROWING else value < best[name][0]): best[name] = value, step
     return found
 
 

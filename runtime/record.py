@@ -21,9 +21,10 @@ from plait.dsl.errors import Diagnostic, PlaitError, error
 from plait.runtime import codec
 from plait.runtime.codec import Codec
 from plait.runtime.data import Dataset
+from plait.runtime.folder import ABOUT, ROWS, SPEC, rows
 
 COLUMNS = ("step", "split", "loss", "bits_per_token", "accuracy", "bleu", "lr", "gradient_norm", "count", "seconds", "tokens")
-SPEC, ABOUT, VOCABULARY, ROWS, TABLE, SAMPLES = "spec.plait", "run.json", "vocabulary.json", "metrics.jsonl", "metrics.csv", "samples.jsonl"
+VOCABULARY, TABLE, SAMPLES = "vocabulary.json", "metrics.csv", "samples.jsonl"
 MEASURED = "measured.json"
 
 
@@ -184,16 +185,6 @@ def add_sample(folder: Path, step: int, prompt: str, text: str) -> None:
 def _unwritten(folder: Path, step: int, why: OSError) -> PlaitError:
     return error("E0623", f"the row of step {step:,} cannot be written in `{folder}`: {why.strerror or why}",
                  help=f"make room, then plait resume {folder}")
-
-
-def rows(folder: Path, name: str = ROWS) -> Iterator[dict[str, Any]]:
-    """The rows of a run in order. A line that was cut off or is damaged is not one."""
-    try: lines = (folder / name).read_bytes().splitlines()
-    except OSError: return
-    for line in lines:
-        try: row = json.loads(line)
-        except (ValueError, RecursionError): continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int): yield row
 
 
 def rewind(folder: Path, step: int) -> None:

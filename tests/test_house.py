@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = {"dsl": 0, "compiler": 1, "runtime": 2, "plait": 3}
 # `plait check` reads train blocks, `plait runs` what they became, `plait table` asks what an optimiser remembers
 TORCH_FREE = ("runtime/recipe.py", "runtime/formula.py", "runtime/arguments.py", "runtime/sources.py", "runtime/listing.py",
-              "runtime/matrices.py")
+              "runtime/matrices.py", "runtime/folder.py")
 
 
 def imports(path: Path):

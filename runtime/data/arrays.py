@@ -14,7 +14,6 @@ import numpy as np
 from plait.dsl.errors import PlaitError, Span, error
 from plait.runtime import files
 
-ZIPPED = b"PK"
 HARMLESS = {("_codecs", "encode"), ("numpy", "ndarray"), ("numpy", "dtype")} | {
     (f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")} | {
     (f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}

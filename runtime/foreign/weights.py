@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
 from plait.dsl.spec import Override
 from plait.runtime import codec, record
+from plait.runtime.checkpoint import stored_once
 from plait.runtime.codec import Codec
 from plait.runtime.module import Module
 from plait.runtime.prepare import precision_of
@@ -66,16 +67,6 @@ def write(path: Path, module: Loaded) -> None:
              "vocabulary": json.dumps(module.codec.facts())}
     once, also = stored_once(module.state_dict())
     put(path, save(once, {**facts, "also": json.dumps(also)}))
-
-
-def stored_once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor once, on the CPU, under its first name; and for every further name the first one."""
-    first: dict[tuple, str] = {}
-    also: dict[str, str] = {}
-    for name, t in tensors.items():
-        key = (t.data_ptr(), t.shape, t.stride(), t.dtype) if t.numel() else (name,)
-        if first.setdefault(key, name) != name: also[name] = first[key]
-    return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items() if name not in also}, also
 
 
 def put(path: Path, content: bytes) -> None:
