@@ -2,7 +2,8 @@
 
 Choices are tried in an order of growing work, each with all of those before it. Pieces of the loss cost no products (see
 `runtime.kernels.linear_cross_entropy`), a statement that is recomputed its forward but for its last product, a repeat's body all of its
-forward. Reversible layers are the author's choice, and so are pieces of a feed-forward."""
+forward. Reversible layers are the author's choice, and so are pieces of a feed-forward. A library's recurrence keeps what only the
+library knows, and nothing of it can be promised: where nobody asked for it, the scan of its body runs."""
 from __future__ import annotations
 
 import math
@@ -12,12 +13,15 @@ from functools import partial
 
 import sympy as sp
 
+from plait.compiler.claim import BODY
 from plait.compiler.costs.work import macs
+from plait.compiler.derive.kernels import MEASURED
 from plait.compiler.graph import Graph, Node
 from plait.compiler.kernels import Target
 from plait.compiler.passes.pieces import loss_in_pieces
 from plait.compiler.passes.recompute import Part, parts, recomputed
-from plait.compiler.prims import Loop
+from plait.compiler.plan import plan
+from plait.compiler.prims import Loop, Region
 from plait.compiler.program import Program
 from plait.compiler.sizes import Sizes
 from plait.compiler.step import Step
@@ -42,12 +46,27 @@ class Choice:
 @dataclass(frozen=True)
 class Fitted:
     """A program whose loss is planned so. peak: derived bytes of a training step (parameters, gradients, what Adam remembers, activations);
-    most: with what kernels may take while they run; work: its multiply-adds of products over those of the step as written."""
+    most: with what kernels may take while they run; work: its multiply-adds of products over those of the step as written. kernels:
+    region → kernel or `body`: those that were asked for, and the bodies of those whose memory is not derived."""
     program: Program
     choice: Choice
     peak: int
     most: int
     work: float
+    kernels: Mapping[str, str]
+
+
+def derived(program: Program, target: Target | None = None, forced: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The kernels that were asked for, and `body` for each that a library brings with a memory that is not derived."""
+    claimed = plan(program.loss or program.graph, program.sizes, target or Target(), forced).claimed
+    library = {n.op.name for n in claimed.walk() if isinstance(n.op, Region) and n.op.kernel in MEASURED}
+    return {**{region: BODY for region in sorted(library)}, **(forced or {})}
+
+
+def told(kernels: Mapping[str, str], choice: Choice) -> str:
+    """`lstm=body; the loss in 4 pieces`"""
+    said = [f"{region}={kernel}" for region, kernel in kernels.items()]
+    return "; ".join([*said, str(choice)] if choice != Choice() or not said else said)
 
 
 def applied(program: Program, choice: Choice) -> Program:
@@ -65,7 +84,8 @@ def fit(program: Program, budget: int, batch: int, target: Target | None = None,
     Raises PlaitError with the least of these that would fit, where none does, where a dim has no value, and where there is no loss."""
     if program.loss is None: raise _lossless(program)
     if not isinstance(batch, int) or batch < 1: raise error("E0505", f"a step has at least one sequence, here {batch}", help="batch = 1")
-    def step(p: Program) -> Step: return Step(lambda: p, target or Target(), forced or {})
+    kernels = derived(program, target, forced)
+    def step(p: Program) -> Step: return Step(lambda: p, target or Target(), kernels)
 
     plain, least = _products(step(program)), None
     cut = loss_in_pieces(program.loss, program.sizes, 2) is not program.loss
@@ -74,7 +94,7 @@ def fit(program: Program, budget: int, batch: int, target: Target | None = None,
         for pieces in _pieces(program) if cut else PIECES[:1]:
             made = applied(program, Choice(pieces, places))
             s = step(made)
-            tried.append(Fitted(made, Choice(pieces, places), peak(s, batch), most(s, batch), _products(s) / plain))
+            tried.append(Fitted(made, Choice(pieces, places), peak(s, batch), most(s, batch), _products(s) / plain, kernels))
             least = min((t for t in (least, tried[-1]) if t is not None), key=lambda t: (t.most, t.choice.pieces))
             if tried[-1].most > max(budget, least.most): break         # fewer pieces need no less
         fitting = [t for t in tried if t.most <= budget]

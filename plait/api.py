@@ -87,7 +87,9 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     name, where = chosen(spec.file, model), device_of(device)
     wanted = _kernels(kernels)
     program = expand(spec.file, name, loss=True)
-    if memory is not None: program = fit(program, bytes_of(memory), batch, target_of(where.type), wanted).program
+    if memory is not None:
+        found = fit(program, bytes_of(memory), batch, target_of(where.type), wanted)
+        program, wanted = found.program, dict(found.kernels)
     return Module(program, device=where, compile=compile, kernels=wanted)
 
 

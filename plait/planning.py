@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from plait.api import Spec
 from plait.checking import batch_of
-from plait.compiler.fit import bytes_of, fit, most, peak, size
+from plait.compiler.fit import bytes_of, fit, most, peak, size, told
 from plait.compiler.kernels import Target
 from plait.compiler.plan import kernels_of, plan
 from plait.compiler.step import Step
@@ -14,19 +15,21 @@ from plait.dsl.errors import PlaitError, error
 DEVICES = ("cpu", "cuda")
 
 
-def told(spec: Spec, model: str, kernels: Iterable[str], memory: str | None, device: str) -> str:
+def planned(spec: Spec, model: str, kernels: Iterable[str], memory: str | None, device: str) -> str:
     """A line a decision, then what a training step of the spec's batch takes, where its dims have values."""
     if device not in DEVICES: raise error("E0615", f"there is no device `{device}`", help="--device cpu or cuda")
     wanted, target = kernels_of(kernels), Target(device)
     program, batch = spec.program(model, loss=True), batch_of(spec.file, model)
-    lines = []
+    lines, used = [], wanted
     sequences = f"{batch:,} sequence{'s' if batch != 1 else ''}"
     if memory is not None:
         found = fit(program, bytes_of(memory), batch, target, wanted)
-        program = found.program
-        lines.append(f"  to fit {size(bytes_of(memory))}: {found.choice}; {found.work:.3f} times the multiply-adds")
-    made = plan(program.loss or program.graph, program.sizes, target, wanted)
-    try: lines += _memory(Step(lambda: program, target, wanted), sequences, batch)
+        program, used = found.program, found.kernels
+        lines.append(f"  to fit {size(bytes_of(memory))}: {told(used, found.choice)}; {found.work:.3f} times the multiply-adds")
+    made = plan(program.loss or program.graph, program.sizes, target, used)
+    made = replace(made, decisions=tuple(replace(d, why="its memory is derived") if d.what in used and d.what not in wanted else d
+                                         for d in made.decisions))
+    try: lines += _memory(Step(lambda: program, target, used), sequences, batch)
     except PlaitError as free: lines.append(f"  {free.diagnostics[0].message}")
     unused = [r for r in wanted if all(d.what != r for d in made.decisions)]
     lines += [f"  no {r} here: --kernel {r}={wanted[r]} changes nothing" for r in unused]

@@ -12,7 +12,7 @@ import torch
 from plait import files
 from plait.api import chosen
 from plait.compiler.expand import File, expand
-from plait.compiler.fit import peak, size
+from plait.compiler.fit import peak, size, told
 from plait.compiler.step import Step
 from plait.compiler.table import rows
 from plait.dsl.errors import PlaitError, error, render
@@ -60,7 +60,7 @@ def start(path, model: str | None, settings: tuple[Override, ...], device: str, 
         console.print(f"{name}: {count:,} parameters on {where.type} ({how}{ranks}), {Stop(made.recipe, made.dataset)}"
                       + ("; the first step compiles" if compile else ""))
         if memory is not None:
-            console.print(f"to fit {size(memory)}: {made.how.choice}")
+            console.print(f"to fit {size(memory)}: {told(made.how.kernels, made.how.choice)}")
             for line in unknown(Step(lambda: made.module.program, target_of(where.type), made.how.kernels)): console.print(line)
     table = Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(file.names)).json()
     with together(ranks):

@@ -69,7 +69,9 @@ def prepare(spec: Spec, model: str | None, folder: Path, *, device: torch.device
     trainable(found)
     how = how or How()
     target = target_of(torch.device(device).type)
-    if memory is not None: how = replace(how, choice=fit(program, memory, part(found, dataset.length), target, how.kernels).choice)
+    if memory is not None:
+        fitted = fit(program, memory, part(found, dataset.length), target, how.kernels)
+        how = How(fitted.kernels, fitted.choice)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(found.seed)
         module = Module(applied(program, how.choice), device=device if whole else "cpu", compile=compile, kernels=how.kernels)

@@ -32,6 +32,7 @@ def sure(graph: Graph) -> dict[tuple[str, str], sp.Expr]:
             case "lsh_attention": found |= {both[0]: lsh.ahead(n.op), both[1]: lsh.back(n.op), (n.at, "argmax"): lsh.hashing(n.op)}
             case "rowwise_attention": found |= {place: _block(n.op, k > 0) for k, place in enumerate(both)}
             case "conv1d": found[both[1]] = REAL * n.op.body.ins[0].size                # the input in the order of the library's own
+            case "rms_norm": found[both[1]] = 2 * REAL * n.op.body.ins[0].size           # the normalised rows, and a product with them
             case "banded_attention": found |= {place: _head(n.op, k > 0) for k, place in enumerate(both)}
             case "linear_cross_entropy": found[both[0]] = _logits(n.op)
             case "cross_entropy": found[both[1]] = REAL * n.op.body.ins[0].size       # the slope of the logarithms comes first

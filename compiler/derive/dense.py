@@ -1,4 +1,4 @@
-"""Softmax, layer norm, convolution and cross entropy, as torch's own calls keep and differentiate them."""
+"""Softmax, norms, convolution and cross entropy, as torch's own calls keep and differentiate them."""
 from __future__ import annotations
 
 import sympy as sp
@@ -42,6 +42,27 @@ def layer_norm_back(b: Scope, call: Call) -> Gradients:
         dx = b.mul(b.sub(b.sub(g, level), b.mul(hat, along)), inverse)
     found = [dx, b.sum(b.mul(call.g, hat), *rows) if call.need[1] else None]
     return found + [b.sum(call.g, *rows) if needed else None for needed in call.need[2:]]
+
+
+# -- rms norm: the input and a number a row ---------------------------------------------------------------------------------------
+def rms_norm(b: Scope, op: Region, ins: tuple[Value, ...]) -> list[Value]:
+    x, scale = ins
+    d = x.axis(str(op.arg("over")))
+    inverse = b.map("rsqrt", b.add(b.div(b.sum(b.mul(x, x), d.name, name="squares"), d.size), op.arg("eps")))
+    return [b.mul(b.mul(x, inverse), scale), inverse]
+
+
+def rms_norm_back(b: Scope, call: Call) -> Gradients:
+    """dx = (ĝ − hat · mean(ĝ ⊙ hat)) / rms with ĝ = g ⊙ scale and hat the normalised rows."""
+    x, scale = call.ins
+    inverse = call.outs[1]
+    d = x.axis(str(call.region.arg("over")))
+    hat = b.mul(x, inverse)
+    dx = None
+    if call.need[0]:
+        g = b.mul(call.g, scale)
+        dx = b.mul(b.sub(g, b.mul(hat, b.div(b.sum(b.mul(g, hat), d.name), d.size))), inverse)
+    return [dx, b.sum(b.mul(call.g, hat), *(a for a in x.names if a != d.name)) if call.need[1] else None]
 
 
 # -- convolution: the padded input, not its neighbourhoods ---------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the kernels keep and how their backward goes, in the alphabet: an entry a kernel, by its name in `compiler.kernels`.
 
-A kernel without an entry is autograd through the body of its region (rms_norm, which is a composite on the CPU), or a library call
-that is derived so. The emissions are in `plait.runtime.kernels`."""
+A kernel without an entry is autograd through the body of its region, or a library call that is derived so. The
+emissions are in `plait.runtime.kernels`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -30,6 +30,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "softmax": Rule(dense.softmax_back),
     "layer_norm": Rule(dense.layer_norm_back, dense.layer_norm),
+    "rms_norm": Rule(dense.rms_norm_back, dense.rms_norm),
     "conv1d": Rule(dense.convolution_back, dense.convolution),
     "cross_entropy": Rule(dense.cross_entropy_back, dense.cross_entropy, dense.weights),
     "linear_cross_entropy": Rule(output.linear_cross_entropy_back, output.linear_cross_entropy),

@@ -86,8 +86,8 @@ def graph(file: File, model: Model = None, set: Settings = None,
         return
     for name in [model] if model else spec.models:
         if plan or kernel or memory:
-            from plait.planning import told
-            typer.echo(told(spec, name, kernel or (), memory, device))
+            from plait.planning import planned
+            typer.echo(planned(spec, name, kernel or (), memory, device))
         else: typer.echo(f"{name}\n{spec.program(name).graph.text('  ')}")
 
 

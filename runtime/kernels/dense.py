@@ -35,7 +35,33 @@ def layer_norm(call: KernelCall) -> Callable:
 def rms_norm(call: KernelCall) -> Callable:
     into, back = _last(call)
     eps = call.number("eps")
-    return lambda x, scale: back(F.rms_norm(into(x).to(scale.dtype), scale.shape, scale, eps))     # under autocast x may be shorter
+
+    def run(x: Tensor, scale: Tensor) -> Tensor:
+        x = into(x).to(scale.dtype)                            # under autocast x may be shorter
+        own = x.device.type == "cpu" and torch.is_grad_enabled()
+        return back(Scaled.apply(x, scale, eps) if own else F.rms_norm(x, scale.shape, scale, eps))
+    return run
+
+
+class Scaled(torch.autograd.Function):
+    """x / √(mean of x² + eps) · scale over the last axis. On a CPU torch's own is a composite, whose autograd keeps the normalised rows
+    too, and makes their powers again: this keeps x and a number a row."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, scale: Tensor, eps: float) -> Tensor:
+        inverse = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, scale, inverse)
+        return (x * inverse).mul_(scale)
+
+    @staticmethod
+    def backward(ctx, g: Tensor):
+        x, scale, inverse = ctx.saved_tensors
+        hat = x * inverse
+        d_scale = (g * hat).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[0]: return None, d_scale, None
+        slope = g * scale
+        along = (slope * hat).mean(-1, keepdim=True)
+        return slope.sub_(hat.mul_(along)).mul_(inverse), d_scale, None
 
 
 def conv1d(call: KernelCall) -> Callable:
