@@ -29,12 +29,15 @@ lint: $(VENV)/.tested
 	$(BIN)/pip install -qq --no-deps --no-build-isolation --target $(VENV)/typed .
 	cd / && MYPYPATH=$(abspath $(VENV))/typed $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) --cache-dir $(abspath .mypy_cache) -p plait
 
+# A process a core, each with one thread: the tests are many and small.
+SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest
+	$(SIDE_BY_SIDE)
 
 # What takes longer: the training bars. PLAIT_DATA names the folder of the corpora; a bar without its corpus is skipped and says so.
 proof: $(VENV)/.tested
-	$(BIN)/python -m pytest -v -s proof --override-ini testpaths=proof --basetemp $(VENV)/proof
+	$(SIDE_BY_SIDE) -v -rPs proof --override-ini testpaths=proof --basetemp $(VENV)/proof
 
 # Speed and memory beside the best peers, into docs/benchmarks.md. Nothing else may run meanwhile.
 bench: $(VENV)/.tested

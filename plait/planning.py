@@ -1,7 +1,7 @@
 """How a model runs, in words: `plait graph FILE --plan`."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from plait.api import Spec
@@ -20,7 +20,8 @@ def planned(spec: Spec, model: str, kernels: Iterable[str], memory: str | None, 
     if device not in DEVICES: raise error("E0615", f"there is no device `{device}`", help="--device cpu or cuda")
     wanted, target = kernels_of(kernels), Target(device)
     program, batch = spec.program(model, loss=True), batch_of(spec.file, model)
-    lines, used = [], wanted
+    lines: list[str] = []
+    used: Mapping[str, str] = wanted
     sequences = f"{batch:,} sequence{'s' if batch != 1 else ''}"
     if memory is not None:
         found = fit(program, bytes_of(memory), batch, target, wanted)

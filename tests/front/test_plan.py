@@ -104,7 +104,9 @@ def test_a_batch_of_tokens_is_so_many_sequences(spec, tmp_path):
     """37 tokens are two sequences of 16."""
     tokens = ("--set", "train.batch=37 tokens")
     assert "a step of 2 sequences" in run("graph", spec, "--plan", "--set", "V=9", *tokens).stdout
-    said = run("train", spec, *tokens, "--memory", "120KiB", "--eager", "--steps", 1, "--out", tmp_path / "run").output
+    train = ("train", spec, *tokens, "--memory", "120KiB", "--eager", "--steps", 1)
+    assert "to fit 120.00 KiB: lstm=body" in run(*train, "--out", tmp_path / "run").output
+    said = run(*train, "--kernel", "lstm=lstm", "--out", tmp_path / "library").output
     assert "what the library's lstm keeps" in " ".join(said.split())             # a promise that is not derived is none
 
 
