@@ -1,0 +1,1 @@
+"""The laboratory: models measured beside each other, and beside what was derived."""

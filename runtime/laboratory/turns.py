@@ -1,0 +1,73 @@
+"""Measuring in turn: every round runs each thing once, so that what disturbs the machine disturbs all alike.
+
+Times of one thing after another cannot be compared: the machine is another one a minute later."""
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+ROUNDS, WARM = 25, 2
+STEADY = 0.1                                                  # how far a ratio may lie from itself in the two halves of the rounds
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call, a number a round."""
+    each: tuple[float, ...]
+
+    @property
+    def median(self) -> float: return statistics.median(self.each)
+
+    @property
+    def low(self) -> float: return self._quarter(0)
+
+    @property
+    def high(self) -> float: return self._quarter(2)
+
+    def _quarter(self, k: int) -> float:
+        """The first or the third quartile."""
+        return statistics.quantiles(self.each, n=4, method="inclusive")[k] if len(self.each) > 1 else self.each[0]
+
+    def halves(self) -> tuple[float, float]:
+        """The medians of the first and of the second half of the rounds."""
+        half = max(1, len(self.each) // 2)
+        return statistics.median(self.each[:half]), statistics.median(self.each[-half:])
+
+
+def in_turn(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm: int = WARM,
+            told: Callable[[int], None] = lambda k: None, wait: Callable[[], None] = lambda: None) -> dict[str, Times]:
+    """Name → seconds of a call. Each is called `warm` times first, which compiles it. told: is called with the number of rounds that are
+    done; wait: until the device has done what it was given."""
+    for fn in runs.values():
+        for _ in range(warm): fn()
+    wait()
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for k in range(rounds):
+        for name, fn in runs.items():
+            gc.collect()
+            began = time.perf_counter()
+            fn()
+            wait()
+            found[name].append(time.perf_counter() - began)
+        told(k + 1)
+    return {name: Times(tuple(t)) for name, t in found.items()}
+
+
+def waiting(device: torch.device) -> Callable[[], None]:
+    """How to wait for a device."""
+    return torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+
+
+def unsteady(pairs: Sequence[tuple[Times, Times]]) -> float:
+    """The most that a ratio of two medians changed from the first half of the rounds to the second, as a part of it. More than STEADY
+    says that the machine is too noisy for these ratios."""
+    worst = 0.0
+    for a, b in pairs:
+        first, second = (x / y for x, y in zip(a.halves(), b.halves()))
+        worst = max(worst, first / second - 1, second / first - 1)
+    return worst
