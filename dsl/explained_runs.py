@@ -171,6 +171,21 @@ RUNS: dict[str, Entry] = {
         "`plait import` reads checkpoints of Hugging Face's Reformer. Each option of theirs becomes a part of a spec that computes the "
         "same; one that has no such part is refused by name, so that nothing is imported that would give other numbers.",
         "plait import checkpoints/bert\n", "plait import checkpoints/reformer\n"),
+    "E0670": (
+        "A time is predicted from rates that were measured on this machine, with as many threads as torch takes now and with this version "
+        "of it. `plait calibrate` measures them in about a minute and keeps them. The numbers of another machine are given by "
+        "`--machine FILE`.",
+        "plait predict lm.plait\n", "plait calibrate\nplait predict lm.plait\n"),
+    "E0671": (
+        "A machine's numbers are JSON: `rate` in multiply-adds a second, `bandwidth` in bytes a second, `latency` in seconds, each more "
+        "than 0, and where they are known those of kinds of calls. What `plait calibrate --json` prints is such a file.",
+        "echo '{\"plait_machine\": 1, \"rate\": 0}' > card.json\nplait predict lm.plait --machine card.json\n",
+        "echo '{\"plait_machine\": 1, \"rate\": 5e13, \"bandwidth\": 2e12, \"latency\": 5e-6}' > card.json\n"
+        "plait predict lm.plait --machine card.json\n"),
+    "E0672": (
+        "The same kernel took a much longer time in one round than in another, so that something else runs on the machine. Numbers that "
+        "were measured so would predict nothing; none are kept.",
+        "make test & plait calibrate\n", "plait calibrate\n"),
     "E0999": (
         "Not your mistake: a check that plait makes of its own work has failed, and it has left everything as it was. Please report it, "
         "with the file that shows it.",

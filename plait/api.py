@@ -1,7 +1,7 @@
 """The Python entry points: load, compile, train. torch is imported where it is needed, and not before."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from plait.compiler.step import Step
+    from plait.predicting import Predictions
+    from plait.runtime.laboratory.machines import Measured
     from plait.runtime.train import Run
 
 
@@ -113,3 +115,31 @@ def train(path: str | Path, model: str | None = None, set: Mapping[str, object] 
     out = given.path(out, "a run") if out is not None else None
     return start(given.path(path, "a spec"), model, given.single(set), device, steps, out, compile, given.console(console),
                  _kernels(kernels), most, shard, offload)
+
+
+def calibrate(device: str = "cpu", dtype: str = "float32", told: Callable[[str], None] = lambda what: None) -> Measured:
+    """Measure the rates of this machine, once for a device, a dtype and a number of threads, and keep them in the user's cache, where
+    `predict` finds them. Takes about a minute. told: is called with what is measured. Raises PlaitError on a machine that is too noisy."""
+    import torch
+
+    from plait.compiler.costs.memory import WIDTHS
+    from plait.runtime.device import device_of
+    from plait.runtime.laboratory import machines
+    from plait.runtime.laboratory.calibrate import calibrate as measured
+    if dtype not in WIDTHS: raise error("E0505", f"there is no dtype `{dtype}`", help=f"one of {', '.join(WIDTHS)}")
+    found = measured(device_of(device), getattr(torch, dtype), told=told)
+    machines.write(found)
+    return found
+
+
+def predict(path: str | Path, model: str | None = None, set: Mapping[str, object] | None = None, batch: int | None = None,
+            steps: int | None = None, machine: str | Path | None = None, measure: bool = False, kernels: Mapping[str, str] | None = None
+            ) -> Predictions:
+    """The time of a training step, predicted from derived costs and the rates of this machine (or of those in a file), for every model, or
+    one, and every value in set: `{"n": "16,32,64"}`. It prints as a table. measure: each is measured, too. Raises PlaitError."""
+    from plait.predicting import predicted
+    batch = given.count(batch, "batch", 1) if batch is not None else None
+    steps = given.count(steps, "steps", 1) if steps is not None else None
+    where = given.path(machine, "a machine") if machine is not None else None
+    settings = files.overrides(given.settings(set))
+    return predicted(given.path(path, "a spec"), model, settings, batch, steps, where, measure, _kernels(kernels))
