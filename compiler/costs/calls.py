@@ -19,7 +19,7 @@ import sympy as sp
 from plait.compiler.axis import BATCH_SIZE, Axis, without
 from plait.compiler.costs.memory import width
 from plait.compiler.costs.work import macs
-from plait.compiler.graph import Graph, Node, Value
+from plait.compiler.graph import Graph, Node, Value, live
 from plait.compiler.kernels import BAND_SLAB, BLOCK_ROWS, KERNELS, SLAB, Target
 from plait.compiler.prims import (
     FUNCTIONS,
@@ -40,6 +40,7 @@ from plait.compiler.prims import (
 from plait.compiler.sizes import Free, Sizes
 
 if TYPE_CHECKING:
+    from plait.compiler.derive import Joint
     from plait.compiler.step import Step
 
 LIBRARY = {"scaled_dot_product_attention": "attention", "conv1d": "convolution"}          # kernel → kind, within a segment
@@ -68,9 +69,16 @@ class Call:
 
 def calls(step: Step, batch: int) -> list[Call]:
     """Of forward, what is computed again, and backward, for so many sequences. Raises Free with the names of dims without a value."""
-    joint = step.running
-    found = Walk(step.program.sizes.bind(b=batch), step.target, dict(joint.measured))
-    found.graph(joint.graph, 1.0)
+    return joint_calls(step.running, step.program.sizes.bind(b=batch), step.target)
+
+
+def joint_calls(joint: Joint, sizes: Sizes, target: Target) -> list[Call]:
+    """The same of a joint graph. A training needs no gradient of its inputs."""
+    g = joint.graph
+    weights = {v.name for v in g.ins if v.kind == "param"}
+    outs = (*g.outs[:joint.count], *(v for name, v in joint.gradients.items() if name in weights))
+    found = Walk(sizes, target, dict(joint.measured))
+    found.graph(replace(g, nodes=live(g.nodes, outs), outs=outs), 1.0)
     return found.calls
 
 
@@ -98,7 +106,8 @@ class Walk:
     def number(self, e: sp.Expr) -> float:
         if e not in self.known:
             value = self.sizes.value(e)
-            if value is None: raise Free(", ".join(sorted(str(s) for s in self.sizes.resolve(e).free_symbols if self.sizes.value(s) is None)))
+            if value is None:
+                raise Free(", ".join(sorted(str(s) for s in self.sizes.resolve(e).free_symbols if self.sizes.value(s) is None)))
             self.known[e] = float(value)
         return self.known[e]
 
@@ -243,8 +252,8 @@ class Walk:
                                self.bytes(*weights, state), times=times * trips))
 
     def blocks(self, n: Node, op: Region, times: float) -> None:
-        """A kernel that is a program: its body in as many blocks as it has, less what the blocks skip. Rows and bands run node by node, what
-        hashing does is compiled."""
+        """A kernel that is a program: its body in as many blocks as it has, less what the blocks skip. Rows and bands run node by node,
+        what hashing does is compiled."""
         length = max((self.number(a.size) for v in n.ins for a in v.axes if a.role == "sequence"), default=1.0)
         count = max(1.0, length / ROWS.get(op.kernel.removesuffix("_backward"), BLOCK_ROWS))
         part = self.share(op, length) / count

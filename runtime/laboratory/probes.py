@@ -179,9 +179,10 @@ def sort(at: Place) -> Iterator[Probe]:
 
 aten = torch.ops.aten
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": F.gelu,
-    "silu": F.silu, "rsqrt": torch.rsqrt,
-    "gelu_slope": lambda x: aten.gelu_backward(x, x), "silu_slope": lambda x: aten.silu_backward(x, x), "sum": lambda x: x.view(64, -1).sum(-1)}
+    "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+    "gelu": F.gelu, "silu": F.silu, "rsqrt": torch.rsqrt,
+    "gelu_slope": lambda x: aten.gelu_backward(x, x), "silu_slope": lambda x: aten.silu_backward(x, x),
+    "sum": lambda x: x.view(64, -1).sum(-1)}
 CHAIN = 16
 
 
