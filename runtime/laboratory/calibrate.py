@@ -12,6 +12,7 @@ from datetime import date
 from math import log
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from plait.compiler.costs.calls import Call
@@ -90,7 +91,7 @@ def machine(measured: Iterable[tuple[Call, float]]) -> Machine:
     (_, latency), (_, product) = of.pop("latency")[0], of.pop("product")[0]
     bandwidth = tuple((c.bytes, c.bytes / max(t - latency, t / 10)) for c, t in of.pop("traffic"))
     (_, compiled), = of.pop("compiled")
-    functions = {}
+    functions: dict[str, float] = {}
     for c, t in (*of.pop("function"), *of.pop("sort")):
         before = compiled if c.operands else latency
         functions |= {name: count / max(t - before, t / 10) for name, count in c.elements.items()}
@@ -104,7 +105,7 @@ def machine(measured: Iterable[tuple[Call, float]]) -> Machine:
 
 
 def fitted(plain: Machine, kind: str, points: Sequence[tuple[Call, float]], start: Kernel) -> Kernel:
-    """The numbers of one kind of call that are nearest to its times, as ratios: a search along one number after another."""
+    """The numbers of one kind of call that are nearest to its times, as ratios."""
     shape = points[0][0].shape
     free = FREE.get(kind, ("half",) if shape else ())
     most = max(c.bytes for c, _ in points)
@@ -115,23 +116,35 @@ def fitted(plain: Machine, kind: str, points: Sequence[tuple[Call, float]], star
         r, *h, call, band, each = x
         return Kernel(r, tuple(h), band if "bandwidth" in free else None, call, each if "operand" in free else 0.0)
 
-    def wrong(x: Sequence[float]) -> float:
+    def ratios(x: Sequence[float]) -> np.ndarray:
         on = replace(plain, kernels={kind: kernel(x)})
-        return sum(log(max(seconds(c, on).total, 1e-12) / t) ** 2 for c, t in points)
-    return kernel(searched(begin, [k for k, w in enumerate(wanted) if w], wrong))
+        return np.array([log(max(seconds(c, on).total, 1e-12) / t) for c, t in points])
+    return kernel(nearest(begin, [k for k, w in enumerate(wanted) if w], ratios))
 
 
-def searched(start: Sequence[float], which: Sequence[int], wrong: Callable[[Sequence[float]], float]) -> list[float]:
-    """Coordinates are multiplied and divided by a factor that shrinks, as long as it helps."""
-    x, best, factor = list(start), wrong(start), 4.0
-    while factor > 1.005:
-        better = False
-        for k in which:
-            for by in (factor, 1 / factor):
-                y = [*x[:k], x[k] * by, *x[k + 1:]]
-                if (w := wrong(y)) < best - 1e-12: x, best, better = y, w, True
-        if not better: factor = factor ** 0.5
-    return x
+def nearest(start: Sequence[float], which: Sequence[int], ratios: Callable[[Sequence[float]], np.ndarray]) -> list[float]:
+    """The positive numbers whose ratios are nearest to 0, by least squares in their logarithms (Levenberg 1944, Marquardt 1963)."""
+    x, damp = np.array(start), 1e-2
+    r = ratios(x)
+    for _ in range(200):
+        slopes = np.stack([(ratios(_stepped(x, [k], [1e-4])) - r) / 1e-4 for k in which], 1)
+        square = slopes.T @ slopes
+        move = np.linalg.solve(square + damp * np.diag(np.diag(square)) + 1e-9 * np.eye(len(which)), -slopes.T @ r)
+        y = _stepped(x, which, np.clip(move, -1.0, 1.0))
+        after = ratios(y)
+        if after @ after < r @ r:
+            done = r @ r - after @ after < 1e-9
+            x, r, damp = y, after, damp / 3
+            if done: break
+        elif damp > 1e6: break
+        else: damp *= 4
+    return [float(v) for v in x]
+
+
+def _stepped(x: np.ndarray, which: Sequence[int], by) -> np.ndarray:
+    y = x.copy()
+    y[list(which)] *= np.exp(by)
+    return y
 
 
 def errors(found: Machine, probes: Sequence[tuple[Call, float]]) -> Mapping[str, float]:

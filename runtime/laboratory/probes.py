@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, repeat
 from math import log2, prod
 
@@ -78,7 +79,7 @@ def products(at: Place) -> Iterator[Probe]:
             x = at.numbers(k, m).t() if layout == "tn" else at.numbers(m, k)
             y = at.numbers(n, k).t() if layout == "nt" else at.numbers(k, n)
             call = Call(f"product_{layout}", "", "", float(m * k * n), (m, k, n), at.width * float(m * k + k * n + m * n))
-            yield short(call, lambda x=x, y=y: torch.mm(x, y), m * k * n / 5e10)
+            yield short(call, partial(torch.mm, x, y), m * k * n / 5e10)
 
 
 def batched(at: Place) -> Iterator[Probe]:
@@ -87,7 +88,7 @@ def batched(at: Place) -> Iterator[Probe]:
         x, y = at.numbers(b, m, k), at.numbers(b, k, n)
         work = float(b * m * k * n)
         yield short(Call("batched", "", "", work, (b, m, k, n), at.width * float(b * (m * k + k * n + m * n))),
-                    lambda x=x, y=y: torch.bmm(x, y), work / 3e10)
+                    partial(torch.bmm, x, y), work / 3e10)
 
 
 def packed(at: Place) -> Iterator[Probe]:
@@ -121,7 +122,7 @@ def attention(at: Place) -> Iterator[Probe]:
             pairs = float(b // 4 or 1) * 4 * n * ((n + min(n, BLOCK)) / 2 if causal else n)
             moved = at.width * 4.0 * q.numel()
             call = Call("", "", "", 2 * pairs * k, (n, k), moved, {"exp": pairs})
-            yield from both("attention", call, lambda q, k, v, c=causal: F.scaled_dot_product_attention(q, k, v, is_causal=c), [q, x, v],
+            yield from both("attention", call, partial(F.scaled_dot_product_attention, is_causal=causal), [q, x, v],
                             replace(call, work=5 * pairs * k, bytes=2 * moved))
 
 
@@ -135,6 +136,9 @@ def convolution(at: Place) -> Iterator[Probe]:
         yield from both("convolution", call, F.conv1d, [x, weight], replace(call, work=2 * work, bytes=2 * call.bytes))
 
 
+def states(layer: nn.Module, x: Tensor, *weights: Tensor) -> Tensor: return layer(x)[0]
+
+
 def recurrences(at: Place) -> Iterator[Probe]:
     for kind, make, gates in (("lstm", nn.LSTM, 4), ("gru", nn.GRU, 3), ("rnn", nn.RNN, 1)):
         for shape in STATES:
@@ -142,7 +146,7 @@ def recurrences(at: Place) -> Iterator[Probe]:
             layer = make(d, u, device=at.device, dtype=at.dtype)
             work, weights = float(b * gates * u * (d + u)), at.width * float(gates * u * (d + u) + b * u)
             call = Call("", "", "", work, (b, u), weights, times=n)
-            yield from both(kind, call, lambda x, *_, f=layer: f(x)[0], [at.numbers(n, b, d, grad=True), *layer.parameters()],
+            yield from both(kind, call, partial(states, layer), [at.numbers(n, b, d, grad=True), *layer.parameters()],
                             replace(call, work=2 * work, bytes=weights))
 
 
@@ -152,14 +156,14 @@ def traffic(at: Place) -> Iterator[Probe]:
     for power in SIZES:
         size = max(64, int(2**power * at.part))
         x, y = at.numbers(size), at.numbers(size)
-        yield short(Call("traffic", "", "", bytes=3.0 * at.width * size), lambda x=x, y=y: x + y, 3 * at.width * size / 2e10 + 2e-6)
+        yield short(Call("traffic", "", "", bytes=3.0 * at.width * size), partial(torch.add, x, y), 3 * at.width * size / 2e10 + 2e-6)
 
 
 def columns(at: Place) -> Iterator[Probe]:
     total = compiled(lambda x: x.sum(0))
     for rows, wide in ((1024, 128), (4096, 256), (2048, 768)):
         x = at.numbers(at.size(rows), at.size(wide))
-        yield Probe(Call("columns", "", "", bytes=at.width * float(x.numel())), lambda x=x: total(x))
+        yield Probe(Call("columns", "", "", bytes=at.width * float(x.numel())), partial(total, x))
 
 
 def scatter(at: Place) -> Iterator[Probe]:
@@ -169,7 +173,7 @@ def scatter(at: Place) -> Iterator[Probe]:
         table, index = at.numbers(size, d, grad=True), torch.randint(size, (n,), device=at.device)
         y, g = F.embedding(index, table), at.numbers(n, d)
         yield Probe(Call("scatter", "", "", bytes=at.width * float(n * d + size * d) + 8 * n),
-                    lambda y=y, t=table, g=g: torch.autograd.grad(y, t, g, retain_graph=True))
+                    partial(torch.autograd.grad, y, table, g, retain_graph=True))
 
 
 def sort(at: Place) -> Iterator[Probe]:
@@ -195,7 +199,7 @@ def functions(at: Place) -> Iterator[Probe]:
     """Of a tensor that a cache holds."""
     x = torch.rand(64 * at.size(4096), device=at.device, dtype=at.dtype) + 0.5
     for name, fn in UNARY.items():
-        yield Probe(Call("function", "", "", elements={name: float(x.numel())}), repeated(lambda fn=fn: fn(x), 4), 4)
+        yield Probe(Call("function", "", "", elements={name: float(x.numel())}), repeated(partial(fn, x), 4), 4)
     chain, key = compiled(chained), torch.tensor(7, device=at.device)
     yield Probe(Call("function", "", "", elements={"arithmetic": float(CHAIN * x.numel())}, operands=1), repeated(lambda: chain(x), 4), 4)
     draw = compiled(lambda key, like: tensors.random("uniform", (64, like.numel() // 64), key, like))
@@ -233,9 +237,9 @@ def calls(at: Place) -> Iterator[Probe]:
         segment = segments.Segment(fx.GraphModule(nn.Module(), small(count)), [[] for _ in range(count)])
         given = [at.numbers(4, grad=True) for _ in range(count)]
         (y,), g = segment(*given), torch.ones_like(x)
-        yield Probe(Call("segment", "", "", operands=count), repeated(lambda s=segment, v=given: s(*v), 50), 50)
+        yield Probe(Call("segment", "", "", operands=count), repeated(partial(segment, *given), 50), 50)
         yield Probe(Call("segment_backward", "", "", operands=count),
-                    repeated(lambda y=y, v=given, g=g: torch.autograd.grad(y, v, g, retain_graph=True), 50), 50)
+                    repeated(partial(torch.autograd.grad, y, given, g, retain_graph=True), 50), 50)
 
 
 def steps(at: Place) -> Iterator[Probe]:
@@ -244,8 +248,8 @@ def steps(at: Place) -> Iterator[Probe]:
     for count in OPERANDS:
         graph = fx.GraphModule(nn.Module(), small(count))
         stacks = [at.numbers(trips, 4, 4).unbind(0) for _ in range(count)]
-        first = [s[0] for s in stacks]
-        piece = torch._inductor.compile(graph, first) if segments.BACKEND == "inductor" else graph
+        first: list = [s[0] for s in stacks]
+        piece = torch._inductor.compile(graph, list(first)) if segments.BACKEND == "inductor" else graph
 
         def run(piece=piece, stacks=stacks) -> None:
             for operands in islice(zip(*stacks), trips): piece(*operands)
