@@ -181,9 +181,12 @@ class Walk:
             self.calls.append(Call("piece", n.phase, n.at, bytes=bytes_, elements=elements, operands=len(read), times=times))
 
     def ordered(self, n: Node, op: Loop, times: float) -> None:
-        """What a recurrence takes in every trip and does not lie in the order of the trips is brought into that order first."""
+        """Before its first step a recurrence brings into the order of its trips what does not lie so, and packs its weights: copied once,
+        then laid out."""
         moved = [v for v in n.ins[op.carried:op.carried + op.sliced] if v.axes[0].name != op.axis.name]
-        if moved: self.calls.append(Call("rows", n.phase, n.at, bytes=2 * self.bytes(*moved), times=times))
+        weights = [v for v in n.ins[op.carried + op.sliced:] if v.kind == "param" and len(v.axes) > 1]
+        if moved or weights:
+            self.calls.append(Call("rows", n.phase, n.at, bytes=2 * self.bytes(*moved) + 4 * self.bytes(*weights), times=times))
 
     def counts(self, nest: list[Node]) -> bool:
         """Is anything computed?"""
@@ -336,8 +339,7 @@ class Fused:
         self.given = {self.root(v) for n in nodes for v in n.ins} - made.keys()
         nest_of = {v: k for k, nest in enumerate(self.nests) for n in nest for v in n.outs}
         self.needed = {self.root(v) for v in outs} | {self.root(v) for n in self.apart for v in n.ins}
-        self.needed |= {self.root(v) for n in own if not self.column(n) for v in n.ins
-                        if nest_of.get(self.root(v)) != nest_of[n.outs[0]]}
+        self.needed |= {self.root(v) for n in own for v in n.ins if nest_of.get(self.root(v)) != nest_of[n.outs[0]]}
 
     def root(self, v: Value) -> Value: return self.roots.get(v, v)
 
