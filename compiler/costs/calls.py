@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LIBRARY = {"scaled_dot_product_attention": "attention", "conv1d": "convolution"}          # kernel → kind, within a segment
 LIBRARY |= {f"{kernel}_backward": f"{kind}_backward" for kernel, kind in LIBRARY.items()}
 OPAQUE = {k.name for k in KERNELS if k.opaque} | {f"{k.name}_backward" for k in KERNELS if k.opaque}
-KINDS = ("product_nn", "product_nt", "product_tn", "batched", "packed", "attention", "attention_backward", "convolution",
+KINDS = ("product_nn", "product_nt", "product_tn", "batched", "packed", "packing", "attention", "attention_backward", "convolution",
          "convolution_backward", "rows", "columns", "scatter", "sort", "segment", "segment_backward", "piece", "rnn", "lstm", "gru",
          "rnn_backward", "lstm_backward", "gru_backward", "update")
 
@@ -185,8 +185,8 @@ class Walk:
         then laid out."""
         moved = [v for v in n.ins[op.carried:op.carried + op.sliced] if v.axes[0].name != op.axis.name]
         weights = [v for v in n.ins[op.carried + op.sliced:] if v.kind == "param" and len(v.axes) > 1]
-        if moved or weights:
-            self.calls.append(Call("rows", n.phase, n.at, bytes=2 * self.bytes(*moved) + 4 * self.bytes(*weights), times=times))
+        if moved: self.calls.append(Call("rows", n.phase, n.at, bytes=2 * self.bytes(*moved), times=times))
+        self.calls += [Call("packing", n.phase, n.at, bytes=4 * self.bytes(v), times=times) for v in weights]
 
     def counts(self, nest: list[Node]) -> bool:
         """Is anything computed?"""
@@ -283,7 +283,7 @@ class Walk:
 
 
 ROWS = {"lsh_attention": 64 * SLAB, "banded_attention": 64 * BAND_SLAB}               # positions that a kernel has at hand at once, about
-BLOCK = 32                                                    # queries that a library's attention has at hand at once, at least
+BLOCK = 512                                                   # keys that a library's attention takes at once on a CPU: it skips no less
 
 
 def product(n: Node) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], str]:

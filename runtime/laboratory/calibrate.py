@@ -28,7 +28,7 @@ NOISE = 0.2                                                   # how far, on the 
 # what is found of a kind of call, beside its rate
 FREE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("packed", "lstm", "gru", "rnn", "lstm_backward", "gru_backward", "rnn_backward"), ("half", "call")),
-    **dict.fromkeys(("columns", "scatter"), ("bandwidth", "call")), "update": ("bandwidth", "operand"),
+    **dict.fromkeys(("columns", "scatter", "packing"), ("bandwidth", "call")), "update": ("bandwidth", "operand", "call"),
     **dict.fromkeys(("segment", "segment_backward", "piece"), ("operand", "call"))}
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat
-from math import log2, prod
+from itertools import repeat
+from math import log2
+from types import SimpleNamespace
 
 import torch
 import torch._inductor
@@ -17,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from plait.compiler.costs.calls import BLOCK, CLIP, MEAN, MOVED, NORM, Call
 from plait.compiler.lowering import segments, tensors
-from plait.runtime import optim
+from plait.runtime import step
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,13 @@ Shape = tuple[int, int, int]
 LONG: tuple[Shape, ...] = (
     (4096, 64, 64), (4096, 256, 64), (4096, 64, 256), (1024, 256, 256), (512, 192, 768), (512, 768, 192), (2048, 96, 384), (2048, 384, 96),
     (3072, 160, 480), (1024, 1024, 512), (768, 64, 64), (384, 320, 320), (2048, 1024, 1024))
-THIN: tuple[Shape, ...] = ((32, 128, 128), (32, 256, 1024), (32, 512, 512), (32, 1024, 256), (32, 768, 768), (8, 512, 512), (128, 512, 512))
+THIN: tuple[Shape, ...] = ((32, 128, 128), (32, 250, 1000), (32, 512, 512), (32, 1000, 250), (32, 750, 750), (8, 500, 500), (128, 450, 450),
+                           (32, 350, 350), (64, 256, 256))
 BATCHED = ((64, 64, 32, 64), (64, 64, 64, 32), (32, 128, 64, 128), (16, 256, 32, 256), (16, 64, 256, 64))
 # matrices, length, width; sequences, length, width, taps; steps, sequences, width, units; rows, table, width; powers of two
 HEADS = ((64, 16, 32), (64, 64, 32), (32, 256, 32), (16, 256, 64), (8, 512, 64), (64, 96, 64))
-FILTERS = ((16, 64, 64, 3), (16, 128, 64, 5), (16, 128, 192, 3), (32, 32, 128, 5), (8, 256, 256, 3))
-STATES = ((16, 32, 128, 128), (16, 32, 128, 256), (32, 32, 256, 512), (32, 8, 128, 256), (16, 64, 128, 384))
+FILTERS = ((16, 64, 64, 3), (16, 16, 100, 5), (16, 128, 200, 3), (32, 32, 128, 5), (8, 256, 256, 3), (8, 32, 300, 3), (32, 128, 96, 3))
+STATES = ((16, 32, 128, 128), (16, 32, 128, 250), (32, 32, 250, 450), (32, 8, 128, 250), (16, 64, 128, 384))
 TABLES = ((1024, 256, 64), (2048, 128, 256), (4096, 512, 512))
 SIZES = (12, 14, 16, 18, 20, 22, 24)
 
@@ -103,6 +105,15 @@ def packed(at: Place) -> Iterator[Probe]:
         else:
             def run(x=x, w=w): return torch.mm(x, w.t())
         yield short(Call("packed", "", "", float(m * k * n), (m, k, n), at.width * float(m * k + k * n + m * n)), run, m * k * n / 5e10)
+
+
+def packing(at: Place) -> Iterator[Probe]:
+    """Weights that a scan lays out once, before its first step."""
+    if at.device.type != "cpu" or at.dtype != torch.float32 or not torch.backends.mkldnn.is_available(): return
+    for wide in (256, 500, 750):
+        w = at.numbers(at.size(wide), at.size(wide))
+        yield Probe(Call("packing", "", "", bytes=at.width * 4.0 * w.numel()),
+                    lambda w=w: torch.ops.mkldnn._reorder_linear_weight(w.t().contiguous(), 32))
 
 
 # -- kernels of a library --------------------------------------------------------------------------------------------------
@@ -160,10 +171,11 @@ def traffic(at: Place) -> Iterator[Probe]:
 
 
 def columns(at: Place) -> Iterator[Probe]:
+    """What is read is not at hand: others have run in between."""
     total = compiled(lambda x: x.sum(0))
     for rows, wide in ((1024, 128), (4096, 256), (2048, 768)):
         x = at.numbers(at.size(rows), at.size(wide))
-        yield Probe(Call("columns", "", "", bytes=at.width * float(x.numel())), partial(total, x))
+        yield Probe(Call("columns", "", "", bytes=at.width * float(x.numel())), repeated(partial(total, x), 10), 10)
 
 
 def scatter(at: Place) -> Iterator[Probe]:
@@ -236,9 +248,8 @@ def calls(at: Place) -> Iterator[Probe]:
         segment = segments.Segment(fx.GraphModule(nn.Module(), small(count)), [[] for _ in range(count)])
         given = [at.numbers(4, grad=True) for _ in range(count)]
         (y,), g = segment(*given), torch.ones_like(x)
-        yield Probe(Call("segment", "", "", operands=count), repeated(partial(segment, *given), 50), 50)
-        yield Probe(Call("segment_backward", "", "", operands=count),
-                    repeated(partial(torch.autograd.grad, y, given, g, retain_graph=True), 50), 50)
+        yield Probe(Call("segment", "", "", operands=count), partial(segment, *given))          # once, as in a step: it is not at hand
+        yield Probe(Call("segment_backward", "", "", operands=count), partial(torch.autograd.grad, y, given, g, retain_graph=True))
 
 
 def steps(at: Place) -> Iterator[Probe]:
@@ -246,32 +257,54 @@ def steps(at: Place) -> Iterator[Probe]:
     trips = 100
     for count in OPERANDS:
         graph = fx.GraphModule(nn.Module(), small(count))
-        stacks = [at.numbers(trips, 4, 4).unbind(0) for _ in range(count)]
-        first: list = [s[0] for s in stacks]
+        stacks = [at.numbers(trips, 4, 4) for _ in range(count)]
+        first: list = [x[0] for x in stacks]
         piece = torch._inductor.compile(graph, list(first)) if segments.BACKEND == "inductor" else graph
 
         def run(piece=piece, stacks=stacks) -> None:
-            for operands in islice(zip(*stacks), trips): piece(*operands)
+            for operands in zip(*(x.unbind(0) for x in stacks)): piece(*operands)
         yield Probe(Call("piece", "", "", operands=count), run, trips)
 
 
-def update(at: Place) -> Iterator[Probe]:
-    """The mean over the targets, clipping and AdamW, as `step.update` does them."""
-    for count, size in ((64, 16), (4, 2**18), (8, 2**20)):
-        size = max(4, int(size * at.part))
-        weights = [nn.Parameter(at.numbers(size)) for _ in range(count)]
-        for p in weights: p.grad = at.numbers(size)
-        optimizer, by = torch.optim.AdamW(weights, lr=1e-4, fused=True), torch.tensor(1.0, device=at.device)
+class Given(torch.autograd.Function):
+    """A loss that costs nothing, with gradients of zeros."""
 
-        def run(weights=weights, optimizer=optimizer, by=by) -> None:
-            for p in weights: p.grad.div_(by)
-            optim.clip(weights, 1.0)
-            optimizer.step()
-        moved = (MEAN + NORM + CLIP + MOVED["adamw"]) * 4.0 * prod((count, size))
-        yield Probe(Call("update", "", "", bytes=moved, operands=count), run)
+    @staticmethod
+    def forward(ctx, *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(*weights)
+        return weights[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx, *g: Tensor): return tuple(map(torch.zeros_like, ctx.saved_tensors))
+
+
+class Bare(nn.Module):
+    """Weights without a model, with the face of one."""
+
+    def __init__(self, weights: list[Tensor]):
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(w) for w in weights)
+
+    def losses(self, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        total = Given.apply(*self.weights)
+        return total, total, count
+
+
+RECIPE = SimpleNamespace(seed=0, clip=1.0)                    # what an update reads of one
+
+
+def update(at: Place) -> Iterator[Probe]:
+    """Everything that a training does in a step besides its model: of many small tensors, and of a few large ones."""
+    for count, size in ((2, 16), (64, 16), (192, 16), (4, 2**17), (2, 2**20), (8, 2**20)):
+        size = max(4, int(size * at.part))
+        module = Bare([at.numbers(size) for _ in range(count)])
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+        given = [(torch.tensor(1.0, device=at.device),)]
+        moved = (MEAN + NORM + CLIP + MOVED["adamw"] + 1) * at.width * float(count * size)         # 1: the zeros
+        yield Probe(Call("update", "", "", bytes=moved, operands=count), partial(step.update, module, optimizer, RECIPE, given, 1, 1e-4))
 
 
 GROUPS: Mapping[str, Callable[[Place], Iterator[Probe]]] = {
     "calls": calls, "steps": steps, "traffic": traffic, "functions": functions, "products": products, "batched": batched, "packed": packed,
-    "attention": attention, "convolution": convolution, "recurrences": recurrences, "columns": columns, "scatter": scatter, "sort": sort,
-    "update": update}
+    "packing": packing, "attention": attention, "convolution": convolution, "recurrences": recurrences, "columns": columns,
+    "scatter": scatter, "sort": sort, "update": update}
