@@ -171,6 +171,8 @@ class Walk:
         """A recurrence: products with weights that lie packed, and between them pieces of code."""
         f = Fused(op.body.nodes, set(op.body.outs))
         self.calls += [self.alone(m, times, "packed") for m in f.apart]
+        # the trip itself: its rows of all stacks, and the step that calls the pieces
+        self.calls.append(Call("piece", n.phase, n.at, operands=len(op.body.ins) + len(op.body.outs) + 2 * len(f.apart), times=times))
         pieces: dict[int, list[list[Node]]] = defaultdict(list)
         for nest in f.nests: pieces[f.level[nest[0].outs[0]]].append(nest)
         for nests in pieces.values():

@@ -158,3 +158,11 @@ def test_in_python(card):
     assert [r.set["n"] for r in found.rows] == [16, 32] and all(r.batch == 4 and r.seconds > 0 for r in found.rows)
     assert found.rows[0].hours(3600) == pytest.approx(found.rows[0].seconds) and "1,000 steps" in str(found)
     with pytest.raises(PlaitError): plait.predict(FIVE, batch=0, machine=card)
+
+
+def test_the_calculation_of_the_page(tmp_path):
+    """docs/prediction.md: the card that is assumed, and what is calculated for it."""
+    page = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    (tmp_path / "card.json").write_text(page.split("```json\n")[1].split("```")[0])
+    told = page.split("$ plait predict specs/five_way.plait --set n=16,128 --machine card.json\n")[1].split("```")[0]
+    assert run("predict", FIVE, "--set", "n=16,128", "--machine", tmp_path / "card.json").stdout == told
