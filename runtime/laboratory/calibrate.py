@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import date
 from math import log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,7 +101,8 @@ def machine(measured: Iterable[tuple[Call, float]]) -> Machine:
     kernels = {}
     for kind, points in of.items():
         start = Kernel(rate, call=product if kind.startswith("product") or kind == "batched" else latency)
-        kernels[kind] = fitted(plain, kind, [(replace(c, times=1), t - compiled if kind == "columns" else t) for c, t in points], start)
+        before = compiled if kind == "columns" else 0.0       # that much is entering compiled code, which a segment has once
+        kernels[kind] = fitted(plain, kind, [(replace(c, times=1), max(t - before, t / 10)) for c, t in points], start)
     return replace(plain, kernels=kernels)
 
 
@@ -122,7 +124,7 @@ def fitted(plain: Machine, kind: str, points: Sequence[tuple[Call, float]], star
     return kernel(nearest(begin, [k for k, w in enumerate(wanted) if w], ratios))
 
 
-def nearest(start: Sequence[float], which: Sequence[int], ratios: Callable[[Sequence[float]], np.ndarray]) -> list[float]:
+def nearest(start: Sequence[float], which: Sequence[int], ratios: Callable[[Any], np.ndarray]) -> list[float]:
     """The positive numbers whose ratios are nearest to 0, by least squares in their logarithms (Levenberg 1944, Marquardt 1963)."""
     x, damp = np.array(start), 1e-2
     r = ratios(x)

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import repeat
 from math import log2
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch._inductor
@@ -107,13 +108,16 @@ def packed(at: Place) -> Iterator[Probe]:
         yield short(Call("packed", "", "", float(m * k * n), (m, k, n), at.width * float(m * k + k * n + m * n)), run, m * k * n / 5e10)
 
 
+def packed_weight(w: Tensor) -> Tensor: return torch.ops.mkldnn._reorder_linear_weight(w.t().contiguous(), 32)
+
+
 def packing(at: Place) -> Iterator[Probe]:
     """Weights that a scan lays out once, before its first step."""
     if at.device.type != "cpu" or at.dtype != torch.float32 or not torch.backends.mkldnn.is_available(): return
     for wide in (256, 500, 750):
         w = at.numbers(at.size(wide), at.size(wide))
         yield Probe(Call("packing", "", "", bytes=at.width * 4.0 * w.numel()),
-                    lambda w=w: torch.ops.mkldnn._reorder_linear_weight(w.t().contiguous(), 32))
+                    partial(packed_weight, w))
 
 
 # -- kernels of a library --------------------------------------------------------------------------------------------------
@@ -178,13 +182,16 @@ def columns(at: Place) -> Iterator[Probe]:
         yield Probe(Call("columns", "", "", bytes=at.width * float(x.numel())), repeated(partial(total, x), 10), 10)
 
 
+def added(g: Tensor, index: Tensor, size: int) -> Tensor: return g.new_zeros(size, g.shape[1]).index_put_((index,), g, accumulate=True)
+
+
 def scatter(at: Place) -> Iterator[Probe]:
     """The gradient of a table that rows were looked up in, as compiled code has it."""
     for shape in TABLES:
         n, size, d = (at.size(s) for s in shape)
         index, g = torch.randint(size, (n,), device=at.device), at.numbers(n, d)
         yield Probe(Call("scatter", "", "", bytes=at.width * float(n * d + size * d) + 8 * n),
-                    lambda g=g, i=index, size=size, d=d: g.new_zeros(size, d).index_put_((i,), g, accumulate=True))
+                    partial(added, g, index, size))
 
 
 def sort(at: Place) -> Iterator[Probe]:
@@ -290,7 +297,7 @@ class Bare(nn.Module):
         return total, total, count
 
 
-RECIPE = SimpleNamespace(seed=0, clip=1.0)                    # what an update reads of one
+RECIPE: Any = SimpleNamespace(seed=0, clip=1.0)                   # what an update reads of one
 
 
 def update(at: Place) -> Iterator[Probe]:
