@@ -74,6 +74,7 @@ CODES: dict[str, str] = {
     "E0638": "a free dim that training needs",
     "E0640": "a drawing that cannot be made",
     "E0641": "sizes too large for an audit",
+    "E0642": "models that cannot be compared",
     "E0660": "a model that cannot be exported",
     "E0661": "a file of a model that cannot be read",
     "E0662": "a foreign checkpoint that has no form here",

@@ -159,6 +159,11 @@ RUNS: dict[str, Entry] = {
     "E0641": (
         "An audit executes the model, forward and backward, several times. Small sizes show the same: the expressions do not change.",
         "plait audit specs/reformer.plait\n", "plait audit specs/reformer.plait --set n=512 --set g=16 --set d=64 --set V=32\n"),
+    "E0642": (
+        "A comparison trains several models of a spec on one budget, with the same data, and holds their validation losses side by side. "
+        "Its keys are models, fit, seeds, budget, lr and patience, each once; the train block must evaluate the loss.",
+        "plait compare m.plait            # compare sizes { seed = 3 }\n",
+        "plait compare m.plait            # compare sizes { seeds = [1, 2, 3] }\n"),
     "E0660": (
         "torch.export and ONNX write a program without loops of their own: what repeats is unrolled, for one length, and every operator "
         "must have a form there. The message names what has none. The weights and the spec can always be exported.",

@@ -39,6 +39,18 @@ def count(value: object, name: str, least: int) -> int:
     raise _other(f"`{name}` is a whole number of at least {least}", value, f"{name}=100")
 
 
+def counts(text: str, help: str) -> tuple[int, ...]:
+    """`16,32,1Ki` → 16, 32, 1024. Raises PlaitError."""
+    from plait.dsl.numerals import BadNumber, read
+    found = []
+    for part in (t.strip() for t in text.split(",")):
+        try: value, bytes_ = read(part)
+        except BadNumber as wrong: raise error("E0505", str(wrong), help=str(wrong.help or help)) from None
+        if bytes_ or not isinstance(value, int) or value < 1: raise error("E0505", f"`{part}` is no count", help=help)
+        if value not in found: found.append(value)
+    return tuple(found)
+
+
 def console(value: object) -> object:
     """What is told to: None, or a rich.console.Console. Raises PlaitError."""
     if value is None or callable(getattr(value, "print", None)): return value
