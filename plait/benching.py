@@ -26,13 +26,13 @@ from plait.runtime.record import machine
 MOST_CASES = 200                                              # models at lengths, all of which are held at once
 
 
-def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, settings: tuple[Override, ...] = (), models: Sequence[str] = (),
-          by: str | None = None, rounds: int = ROUNDS, against: str | None = None, kernels: Mapping[str, str] | None = None,
-          compile: bool = True, python_loop: bool = False, device: torch.device | None = None,
+def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, tokens: int | None = None, settings: tuple[Override, ...] = (),
+          models: Sequence[str] = (), by: str | None = None, rounds: int = ROUNDS, against: str | None = None,
+          kernels: Mapping[str, str] | None = None, compile: bool = True, python_loop: bool = False, device: torch.device | None = None,
           told: Callable[[int], None] = lambda k: None) -> Bench:
-    """Times a training step of models of specs at lengths, in turn. lengths: values of the dim `by` (the length of the first input, where
-    it is not said). models: of any of the specs; all where none is named. against: the model that others are divided by, the last one where
-    it is not said. Raises PlaitError for what cannot be opened or built, and names that are not there."""
+    """Times a training step of models of specs at lengths, in turn. tokens: of a step, instead of so many sequences. lengths: values of
+    the dim `by` (the length of the first input, where it is not said). models: of any of the specs; all where none is named. against: the
+    model that others are divided by, the last one where it is not said. Raises PlaitError for what cannot be opened or built, and names that are not there."""
     opened = {path: files.opened(path, settings) for path in paths}
     owners = _owners(opened, models)
     if against is not None and against not in owners: raise _unknown(against, list(owners))
@@ -43,7 +43,8 @@ def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, settings
     for n in lengths:
         for name, (path, model) in owners.items():
             file = at_length(opened[path], path, model, by, n)
-            subjects[name, n] = Subject(file, expand(file, model, loss=True), batch, dict(kernels or {}), compile)
+            rows = batch if tokens is None else max(1, tokens // n)
+            subjects[name, n] = Subject(file, expand(file, model, loss=True), rows, dict(kernels or {}), compile)
     return measure(subjects, rounds=rounds, device=device or torch.device("cpu"), against=against or list(owners)[-1],
                    python_loop=python_loop, told=told)
 
@@ -93,7 +94,8 @@ def written(paths: Sequence[Path], settings: tuple[Override, ...], models: Seque
 def table(found: Bench, name: str = "context") -> str:
     """The medians in milliseconds, growth and ratios; then each beside its derived work, depth and share of the machine's rate."""
     lengths = found.lengths
-    head = f"a training step at batch {found.batch}, median of {found.rounds} rounds in turn, milliseconds"
+    held = f"at batch {found.batch[0]}" if len(set(found.batch)) == 1 else f"of {found.batch[0] * lengths[0]:,} tokens"
+    head = f"a training step {held}, median of {found.rounds} rounds in turn, milliseconds"
     times = [[m, *(_ms(found.of(m, n)) for n in lengths), *([f"{found.growth(m):.1f}"] if len(lengths) > 1 else [])] for m in found.names]
     ends = [f"{lengths[-1]}/{lengths[0]}"] if len(lengths) > 1 else []
     said = [head, _grid([[name, *(f"{n:,}" for n in lengths), *ends], *times])]
@@ -144,6 +146,6 @@ def as_json(found: Bench, paths: Sequence[Path], device: torch.device) -> dict[s
              "high": r.times.high, "each": list(r.times.each), "ratio": found.ratio(r.name, r.length), "work": r.work, "depth": r.depth,
              "share": found.share(r)} for r in found.rows]
     return {"plait": 1, "files": [str(p) for p in paths], "date": time.strftime("%Y-%m-%d"), "machine": machine(device),
-            "batch": found.batch, "rounds": found.rounds, "lengths": list(found.lengths), "against": found.against,
+            "batch": list(found.batch), "rounds": found.rounds, "lengths": list(found.lengths), "against": found.against,
             "machine_work_a_second": found.rate,
             "growth": {m: found.growth(m) for m in found.names}, "unsteady": found.unsteady, "noisy": found.noisy, "rows": rows}

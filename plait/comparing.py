@@ -12,6 +12,7 @@ import torch
 
 from plait import files
 from plait.compiler.file import File, open_file
+from plait.dsl.errors import error
 from plait.dsl.parser import parse
 from plait.dsl.spec import Override
 from plait.plot import draw_comparison
@@ -24,9 +25,9 @@ from plait.runtime.recipe import Amount
 RESULTS, TABLE, PLOT = "results.json", "results.md", "curves.svg"
 
 
-def compare(path: Path, *, name: str | None = None, settings: tuple[Override, ...] = (), asked: Sequence[str] = (), out: Path | None = None,
-            device: torch.device | None = None, compile: bool = True, kernels: Mapping[str, str] | None = None, rounds: int = ROUNDS,
-            say: Callable[[str], None] = lambda line: None) -> Compared:
+def compared(path: Path, *, name: str | None = None, settings: tuple[Override, ...] = (), asked: Sequence[str] = (),
+             out: Path | None = None, device: torch.device | None = None, compile: bool = True, kernels: Mapping[str, str] | None = None,
+             rounds: int = ROUNDS, say: Callable[[str], None] = lambda line: None) -> Compared:
     """Makes an experiment, or goes on with the one whose folder `path` is, and writes its results into the folder. asked: keys of the
     compare block, `seeds=1,2`, before what it says. Raises PlaitError for what cannot be compared, trained or written."""
     where = device or torch.device("cpu")
@@ -37,7 +38,7 @@ def compare(path: Path, *, name: str | None = None, settings: tuple[Override, ..
         folder = out or Path("experiments") / f"{wanted.name or path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         made = Experiment(file, path.parent, wanted, folder, device=where, compile=compile, kernels=kernels, rounds=rounds, say=say)
     found = made.run()
-    written(found, where)
+    written(found, where, found.folder)
     return found
 
 
@@ -54,11 +55,15 @@ def _again(folder: Path, device: torch.device, rounds: int, say: Callable[[str],
                       rounds=rounds, say=say)
 
 
-def written(found: Compared, device: torch.device) -> None:
+def written(found: Compared, device: torch.device, folder: Path) -> None:
     """The results, for programs, for people, and as a drawing where matplotlib is there."""
-    record.replace(found.folder / RESULTS, json.dumps(as_json(found, device), indent=1) + "\n")
-    record.replace(found.folder / TABLE, markdown(found) + "\n")
-    try: draw_comparison(found, found.folder / PLOT)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        record.replace(folder / RESULTS, json.dumps(as_json(found, device), indent=1) + "\n")
+        record.replace(folder / TABLE, markdown(found) + "\n")
+    except OSError as why:
+        raise error("E0620", f"the results cannot be kept in `{folder}`: {why.strerror or why}", help="make room, and ask again") from None
+    try: draw_comparison(found, folder / PLOT)
     except ImportError: pass                                  # matplotlib is an extra
 
 

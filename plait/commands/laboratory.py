@@ -17,6 +17,7 @@ ALSO = ("python-loop",)
 @command
 def bench(file: Files, lengths: Annotated[str, typer.Option("--lengths", metavar="N,N,…", help="values of the length")] = "",
           batch: Annotated[int, typer.Option("--batch", min=1, help="sequences of a step")] = 32, model: Models = None,
+          tokens: Annotated[str | None, typer.Option("--tokens", help="symbols of a step, instead of sequences: 32Ki")] = None,
           set: Settings = None,
           by: Annotated[str | None, typer.Option("--by", metavar="DIM", help="the dim that is the length, if inputs do not tell")] = None,
           rounds: Annotated[int, typer.Option("--rounds", min=1, help="every round runs every model once")] = 25,
@@ -31,13 +32,15 @@ def bench(file: Files, lengths: Annotated[str, typer.Option("--lengths", metavar
     if also is not None and also not in ALSO: raise error("E0505", f"`{also}` is nothing to run besides", help="--also python-loop")
     wanted, settings = kernels_of(kernel or ()), files.single(files.overrides(set))
     sizes = counts(lengths, "--lengths 16,32,64,128") if lengths else None
+    symbols = counts(tokens, "--tokens 32Ki")[0] if tokens else None
     from plait.benching import as_json, bench, table, written
     from plait.runtime.device import device_of
     from plait.runtime.progress import counted
     where = device_of(device)
     with counted(None if json else console(), rounds, "rounds") as told:
-        found = bench(file, sizes or written(file, settings, model or ()), batch, settings=settings, models=model or (), by=by,
-                      rounds=rounds, against=against, kernels=wanted, compile=not eager, python_loop=also is not None,
+        sizes = sizes or written(file, settings, model or ())
+        found = bench(file, sizes, batch, tokens=symbols, settings=settings, models=model or (), by=by, rounds=rounds, against=against,
+                      kernels=wanted, compile=not eager, python_loop=also is not None,
                       device=where, told=told)
     typer.echo(js.dumps(as_json(found, file, where), indent=1) if json else table(found, by or "context"))
 
@@ -62,9 +65,9 @@ def compare(file: Annotated[Path, typer.Argument(metavar="FILE", help="a .plait 
              if v is not None]
     wanted, settings = kernels_of(kernel or ()), files.single(files.overrides(set))
     if file.is_file(): comparison(files.opened(file, settings), name, asked)         # mistakes are told before torch is loaded
-    from plait.comparing import as_json, compare, table
+    from plait.comparing import as_json, compared, table
     from plait.runtime.device import device_of
     where = device_of(device)
-    found = compare(file, name=name, settings=settings, asked=asked, out=out, device=where, compile=not eager, kernels=wanted,
+    found = compared(file, name=name, settings=settings, asked=asked, out=out, device=where, compile=not eager, kernels=wanted,
                     rounds=rounds, say=warn)
     typer.echo(js.dumps(as_json(found, where), indent=1) if json else f"{table(found)}\n{found.folder}")

@@ -34,11 +34,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """rows: in the order of the models, then of the lengths. rate: multiply-adds a second of a large product on this machine. against: the
-    model that the others are divided by."""
+    """rows: in the order of the models, then of the lengths. batch: sequences of a step, at each length. rate: multiply-adds a second of a
+    large product on this machine. against: the model that
+    the others are divided by."""
     rows: tuple[Measured, ...]
     lengths: tuple[int, ...]
-    batch: int
+    batch: tuple[int, ...]
     rounds: int
     rate: float
     against: str
@@ -90,7 +91,7 @@ def measure(subjects: Mapping[tuple[str, int], Subject], *, rounds: int = ROUNDS
     order = list(dict.fromkeys((r.model, r.way) for r in rows))
     rows.sort(key=lambda r: (order.index((r.model, "")), order.index((r.model, r.way)), r.length))
     lengths = tuple(dict.fromkeys(n for _, n in subjects))
-    batch = next(iter(subjects.values())).batch
+    batch = tuple({n: s.batch for (_, n), s in subjects.items()}.values())
     return Bench(tuple(rows), lengths, batch, rounds, rate(device, torch.float32), against)
 
 
