@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from plait.api import Spec, compile, load, train
 from plait.dsl.errors import PlaitError
-from plait.laboratory import bench, compare
+from plait.laboratory import bench, compare, evaluate
 from plait.loading import from_safetensors, load_run
 from plait.render import Table
 
-__all__ = ["PlaitError", "Spec", "Table", "bench", "compare", "compile", "from_safetensors", "load", "load_run", "train"]
+__all__ = ["PlaitError", "Spec", "Table", "bench", "compare", "compile", "evaluate", "from_safetensors", "load", "load_run", "train"]
 __version__ = "0.1.0"

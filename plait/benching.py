@@ -1,6 +1,7 @@
 """`plait bench`: step times in turn, beside what was derived. Imports torch."""
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from plait.pretty import whole
 from plait.runtime.laboratory.bench import LOOP, Bench, Measured, measure
 from plait.runtime.laboratory.steps import Subject
 from plait.runtime.laboratory.turns import ROUNDS, STEADY
-from plait.runtime.record import machine
+from plait.runtime.record import machine, replace
 
 MOST_CASES = 200                                              # models at lengths, all of which are held at once
 
@@ -32,7 +33,8 @@ def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, tokens: 
           told: Callable[[int], None] = lambda k: None) -> Bench:
     """Times a training step of models of specs at lengths, in turn. tokens: of a step, instead of so many sequences. lengths: values of
     the dim `by` (the length of the first input, where it is not said). models: of any of the specs; all where none is named. against: the
-    model that others are divided by, the last one where it is not said. Raises PlaitError for what cannot be opened or built, and names that are not there."""
+    model that others are divided by, the last one where it is not said. Raises PlaitError for what cannot be opened or built, and names
+    that are not there."""
     opened = {path: files.opened(path, settings) for path in paths}
     owners = _owners(opened, models)
     if against is not None and against not in owners: raise _unknown(against, list(owners))
@@ -149,3 +151,13 @@ def as_json(found: Bench, paths: Sequence[Path], device: torch.device) -> dict[s
             "batch": list(found.batch), "rounds": found.rounds, "lengths": list(found.lengths), "against": found.against,
             "machine_work_a_second": found.rate,
             "growth": {m: found.growth(m) for m in found.names}, "unsteady": found.unsteady, "noisy": found.noisy, "rows": rows}
+
+
+def kept(found: Bench, paths: Sequence[Path], device: torch.device, folder: Path) -> None:
+    """The results in a folder, for programs and for people. Raises PlaitError where the disk refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace(folder / "bench.json", json.dumps(as_json(found, [Path(p.name) for p in paths], device), indent=1) + "\n")
+        replace(folder / "bench.txt", table(found) + "\n")
+    except OSError as why:
+        raise error("E0620", f"the results cannot be kept in `{folder}`: {why.strerror or why}", help="another folder") from None

@@ -1,4 +1,4 @@
-"""The laboratory from Python: `plait.bench`, `plait.compare`. Torch is imported when they are called."""
+"""The laboratory from Python: `plait.bench`, `plait.compare`, `plait.evaluate`. Torch is imported when they are called."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +14,23 @@ if TYPE_CHECKING:
 
 def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, tokens: int | None = None, models: Sequence[str] = (),
           set: Mapping[str, object] | None = None, by: str | None = None, rounds: int = 25, against: str | None = None,
-          kernels: Mapping[str, str] | None = None, compile: bool = True, python_loop: bool = False, device: str = "cpu") -> Bench:
+          kernels: Mapping[str, str] | None = None, compile: bool = True, python_loop: bool = False, device: str = "cpu",
+          results: str | Path | None = None) -> Bench:
     """Times a training step of models of specs at lengths, in turn: every round runs each once. tokens: of a step, instead of `batch`
     sequences. by: the dim that is the length. against: the model that others are divided by. python_loop: recurrences as loops in Python,
-    too. Raises PlaitError."""
+    too. results: a folder to which bench.json and bench.txt are written. Raises PlaitError."""
     from plait.benching import bench as measured
-    from plait.benching import written
+    from plait.benching import kept, written
     from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
     paths, settings = [given.path(p, "a spec") for p in specs], given.single(set)
     sizes = tuple(given.count(n, "a length", 1) for n in lengths) or written(paths, settings, models)
-    return measured(paths, sizes, given.count(batch, "batch", 1), tokens=tokens, settings=settings, models=models, by=by,
-                    rounds=given.count(rounds, "rounds", 1), against=against,
-                    kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()),
-                    compile=compile, python_loop=python_loop, device=device_of(device))
+    found = measured(paths, sizes, given.count(batch, "batch", 1), tokens=tokens, settings=settings, models=models, by=by,
+                     rounds=given.count(rounds, "rounds", 1), against=against,
+                     kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()),
+                     compile=compile, python_loop=python_loop, device=device_of(device))
+    if results is not None: kept(found, paths, device_of(device), given.path(results, "a folder"))
+    return found
 
 
 def compare(spec: str | Path, name: str | None = None, *, models: Iterable[str] | None = None, fit: str | None = None,
@@ -48,3 +51,11 @@ def compare(spec: str | Path, name: str | None = None, *, models: Iterable[str] 
                      kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()), rounds=given.count(rounds, "rounds", 1), say=say)
     if results is not None: written(found, device_of(device), given.path(results, "a folder"))
     return found
+
+
+def evaluate(run: str | Path, metrics: Iterable[str] = (), *, set: Mapping[str, object] | None = None, best: bool = False,
+             average: int | None = None, device: str = "cpu", say=print) -> dict:
+    """The metrics of a run over all of its validation part. set: what has no weights may differ, as the rounds of hashing. best, average:
+    which weights, as `load_run`. say: is told where the data is not what the run began with. Raises PlaitError."""
+    from plait.training import evaluate as measured
+    return measured(given.path(run, "a run"), tuple(metrics), given.single(set), device, False, say, best, average)

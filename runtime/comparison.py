@@ -76,7 +76,10 @@ def comparison(file: File, name: str | None = None, settings: Sequence[str] = ()
 
 
 def _block(file: File, name: str | None) -> Compare | None:
-    named = {c.name: c for c in file.compares}
+    named: dict[str, Compare] = {}
+    for c in file.compares:
+        if c.name in named: raise error("E0642", f"two compare blocks are called `{c.name}`", c.span, Note(named[c.name].span, "the first"))
+        named[c.name] = c
     if name is None:
         if len(named) > 1: raise error("E0642", f"the spec has {len(named)} compare blocks", help="--name " + " or --name ".join(named))
         return next(iter(named.values()), None)

@@ -29,6 +29,7 @@ from plait.runtime.comparison import Comparison
 from plait.runtime.folder import rows
 from plait.runtime.laboratory.steps import Subject, step_of
 from plait.runtime.laboratory.turns import Times, in_turn, unsteady, waiting
+from plait.runtime.listing import listed
 from plait.runtime.prepare import How, Prepared, prepare
 from plait.runtime.recipe import Recipe
 from plait.runtime.train import resume, train
@@ -206,7 +207,7 @@ class Experiment:
         """Made, or gone on with where it stands. One that diverged counts with what it reached."""
         folder = self.folder / RUNS / one.name
         patience = Patience(folder, self.comparison.patience)
-        if not ((folder / record.SPEC).exists() and patience.spent()):
+        if not ((folder / record.SPEC).exists() and (patience.spent() or listed(folder).state == "finished")):
             try: self._go(one, folder, patience)
             except PlaitError as wrong:
                 if wrong.diagnostics[0].code != "E0622" or not curve(folder, 1.0): raise
