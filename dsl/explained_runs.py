@@ -162,8 +162,7 @@ RUNS: dict[str, Entry] = {
     "E0642": (
         "A comparison trains several models of a spec on one budget, with the same data, and holds their validation losses side by side. "
         "Its keys are models, fit, seeds, budget, lr and patience, each once; the train block must evaluate the loss.",
-        "plait compare m.plait            # compare sizes { seed = 3 }\n",
-        "plait compare m.plait            # compare sizes { seeds = [1, 2, 3] }\n"),
+        trained(also="compare sizes {\n  seed = 3\n}"), trained(also="compare sizes {\n  seeds = [1, 2, 3]\n}")),
     "E0660": (
         "torch.export and ONNX write a program without loops of their own: what repeats is unrolled, for one length, and every operator "
         "must have a form there. The message names what has none. The weights and the spec can always be exported.",

@@ -174,8 +174,8 @@ def block(text: str, *asked: str) -> Comparison:
 
 
 def test_a_block_and_what_is_asked_before_it():
-    text = "compare c { models = [second, first]; fit = params(2k, by = d); seeds = [1, 2]; budget = 4k steps; lr = [1e-3, 1e-2]; patience = 3 }"
-    found = block(text)
+    text = "compare c { models = [second, first]; fit = params(2k, by = d); seeds = [1, 2]; budget = 4k steps; lr = [1e-3, 1e-2]; "
+    found = block(text + "patience = 3 }")
     assert found == Comparison("c", ("second", "first"), Fit(2000, ("d",)), (1, 2), Amount(4000, "steps"), (1e-3, 1e-2), 3)
     assert block(text, "budget=1.5 minutes", "seeds=7").budget == Amount(1.5, "minutes")
     assert block("") == Comparison()
