@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proof bench lint clean wheel
+.PHONY: demo test proof bench studies lint clean wheel
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,10 @@ proof: $(VENV)/.tested
 bench: $(VENV)/.tested
 	$(BIN)/pip install -qq -e '.[peers]'
 	$(BIN)/python -m benchmarks
+
+# The studies of examples/ in their short forms. Their long forms, each some minutes to an hour, are `python examples/NAME/study.py`.
+studies: $(VENV)/.tested
+	for study in examples/*/study.py; do echo "$$study"; $(BIN)/python "$$study" --short || exit 1; done
 
 wheel: $(VENV)/.tested
 	rm -rf build dist

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, tokens: int | None = None, models: Sequence[str] = (),
           set: Mapping[str, object] | None = None, by: str | None = None, rounds: int = 25, against: str | None = None,
           kernels: Mapping[str, str] | None = None, compile: bool = True, python_loop: bool = False, device: str = "cpu",
-          results: str | Path | None = None) -> Bench:
+          results: str | Path | None = None, say=print) -> Bench:
     """Times a training step of models of specs at lengths, in turn: every round runs each once. tokens: of a step, instead of `batch`
     sequences. by: the dim that is the length. against: the model that others are divided by. python_loop: recurrences as loops in Python,
-    too. results: a folder to which bench.json and bench.txt are written. Raises PlaitError."""
+    too. results: a folder to which bench.json and bench.txt are written. say: is told the table. Raises PlaitError."""
     from plait.benching import bench as measured
-    from plait.benching import kept, written
+    from plait.benching import kept, table, written
     from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
     paths, settings = [given.path(p, "a spec") for p in specs], given.single(set)
@@ -29,6 +29,7 @@ def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, toke
                      rounds=given.count(rounds, "rounds", 1), against=against,
                      kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()),
                      compile=compile, python_loop=python_loop, device=device_of(device))
+    say(table(found))
     if results is not None: kept(found, paths, device_of(device), given.path(results, "a folder"))
     return found
 
@@ -39,8 +40,8 @@ def compare(spec: str | Path, name: str | None = None, *, models: Iterable[str] 
             kernels: Mapping[str, str] | None = None, compile: bool = True, device: str = "cpu", say=print) -> Compared:
     """Trains several models and seeds on one budget into an experiment folder; what is there already is not made again. The keys of the
     spec's compare block (`fit = "params(2M, by = d)"`, `budget = "4k steps"`) may be given here. results: a folder to which results.json,
-    results.md and curves.svg are written, too. say: is told what is done. Raises PlaitError."""
-    from plait.comparing import compared, written
+    results.md and curves.svg are written, too. say: is told what is done, and the table. Raises PlaitError."""
+    from plait.comparing import compared, table, written
     from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
     lists = {"models": models, "seeds": seeds, "lr": lr}
@@ -49,6 +50,7 @@ def compare(spec: str | Path, name: str | None = None, *, models: Iterable[str] 
     found = compared(given.path(spec, "a spec"), name=name, settings=given.single(set), asked=asked,
                      out=given.path(out, "an experiment") if out is not None else None, device=device_of(device), compile=compile,
                      kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()), rounds=given.count(rounds, "rounds", 1), say=say)
+    say(table(found))
     if results is not None: written(found, device_of(device), given.path(results, "a folder"))
     return found
 
