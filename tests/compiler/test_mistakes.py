@@ -52,6 +52,8 @@ CASES = {
     "what can never hold": ("plait 1\ndims { n; require n < n }\n", "E0304", "require n < n", "n < n"),
     "what no length is": ("plait 1\ndims { n; require n <= 0 }\n", "E0304", "require n <= 0", "n <= 0"),
     "another pi": ("plait 1\ndims { pi = 3 }\n", "E0406", "pi = 3", "another name"),
+    "sines with first weights": (spec("positions(sinusoidal, std = 1)"), "E0504", "1", "no"),
+    "a deviation below nothing": (spec("positions(learned, std = -1)"), "E0503", "-1", "at least 0"),
     "a table of sines": (spec("positions(sinusoidal, max = 5)"), "E0504", "5", "learned"),
     "an odd width": (spec("positions(sinusoidal)", "n = 8; d = 5"), "E0301", "sinusoidal", "d = 4 or 6"),
     "odd heads to turn": (spec("positions(rotary); attention(heads = 2, head_width = 3)"), "E0301", "3", "head_width = 2 or 4"),
