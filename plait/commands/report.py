@@ -13,8 +13,8 @@ from plait.command import File, Model, Settings, command, opened
 def report(file: File, runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]…", help="run folders, or folders of them")] = None,
            out: Annotated[Path, typer.Option("--out", "-o", help="the .html file to write")] = Path("report.html"), model: Model = None,
            set: Settings = None,
-           bench: Annotated[list[Path] | None, typer.Option("--bench", metavar="FILE.json", help="times of a benchmark; may be repeated")] = None
-           ) -> None:
+           bench: Annotated[list[Path] | None, typer.Option("--bench", metavar="FILE.json",
+                                                            help="times of a benchmark; may be repeated")] = None) -> None:
     """Write one HTML page: graphs, costs with sliders, where they cross, training curves, times."""
     from plait.api import Spec
     from plait.reporting import report as written

@@ -14,7 +14,7 @@ from plait.compiler.names import Names
 from plait.compiler.prims import Loop
 from plait.compiler.program import Program
 from plait.compiler.quantities import QUANTITIES
-from plait.compiler.sizes import Free, dim, evaluate, holds
+from plait.compiler.sizes import Free, dim, holds
 from plait.compiler.solve import freed
 from plait.compiler.table import PathCell, Row, number
 from plait.dsl import spec as ast
@@ -179,7 +179,8 @@ def _sized(e: sp.Expr, program: Program) -> bool:
     mods = {c.args[0] for c in program.demands if isinstance(c, sp.Eq)}
     def one(term: sp.Expr) -> bool:
         over, under = sp.fraction(term)
-        return bool(term.is_positive) and (bool(term.is_integer) or program.sizes.whole(over, under) or sp.Mod(over, under, evaluate=False) in mods)
+        promised = program.sizes.whole(over, under) or sp.Mod(over, under, evaluate=False) in mods
+        return bool(term.is_positive) and (bool(term.is_integer) or promised)
     return all(map(one, sp.Add.make_args(e)))
 
 

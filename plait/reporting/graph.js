@@ -28,8 +28,8 @@ function costsOf(part, model) {
 
 function lineOf([name, value, expression]) {
   return make("tr", {}, make("th", {scope: "row"}, name),
-    make("td", {}, expression ? make("span", {class: "e"}, expression.length > 60 ? `${expression.slice(0, 57)}…` : expression) : null,
-      make("span", {class: "v"}, value)));
+    make("td", {}, make("span", {class: "v"}, value),
+      expression ? make("span", {class: "e"}, expression.length > 60 ? `${expression.slice(0, 57)}…` : expression) : null));
 }
 
 function showPart() {
@@ -41,13 +41,18 @@ function showPart() {
   if (part === null) { panel.replaceChildren(make("p", {class: "hint"}, "No part is chosen.")); return; }
   const model = MODELS[part.closest("svg").dataset.model], at = part.dataset.at, frame = part.classList.contains("frame");
   const wrong = broken(model), lines = wrong ? [] : costsOf(part, model);
-  const operations = wrong || frame ? [] : CONTENT.rows.filter(r => r.kind === "op" && r.at.startsWith(`${at}/`) && !r.at.slice(at.length + 1).includes("/"));
-  panel.replaceChildren(make("h3", {}, ROWS[`layer ${at}`]?.label.replace(/^\S+ /, "") ?? part.dataset.label), make("p", {class: "place"}, at),
-    wrong ? make("p", {class: "status"}, wrong) : null,
-    frame && lines.length ? make("p", {class: "hint"}, "all that is in it, together:") : null,
-    lines.length ? make("table", {}, make("tbody", {}, ...lines.map(lineOf))) : wrong ? null : make("p", {class: "hint"}, "It has no costs of its own."),
-    operations.length ? make("h3", {}, "multiply-adds by operation") : null,
-    operations.length ? make("table", {}, make("tbody", {}, ...operations.map(r => lineOf([r.label, valueText(r, "work"), ""])))) : null);
+  const inside = r => r.kind === "op" && r.at.startsWith(`${at}/`) && !r.at.slice(at.length + 1).includes("/");
+  const operations = wrong || frame ? [] : CONTENT.rows.filter(inside);
+  const said = t => make("p", {class: "hint"}, t);
+  panel.replaceChildren(make("h3", {}, ROWS[`layer ${at}`]?.label.replace(/^\S+ /, "") ?? part.dataset.label), make("p", {class: "place"}, at));
+  if (wrong) panel.append(make("p", {class: "status"}, wrong));
+  else if (!lines.length) panel.append(said("It has no costs of its own."));
+  else {
+    if (frame) panel.append(said("all that is in it, together:"));
+    panel.append(make("table", {}, make("tbody", {}, ...lines.map(lineOf))));
+  }
+  if (operations.length) panel.append(make("h3", {}, "multiply-adds by operation"),
+    make("table", {}, make("tbody", {}, ...operations.map(r => lineOf([r.label, valueText(r, "work"), ""])))));
 }
 
 function valueText(row, column) {

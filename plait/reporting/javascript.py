@@ -51,6 +51,7 @@ def condition(c: Boolean, indices: dict[sp.Symbol, str] | None = None) -> str:
     known = indices or {}
     if c in (True, sp.true): return "true"
     if c in (False, sp.false): return "false"
-    if isinstance(c, sp.And | sp.Or): return "(" + (" && " if isinstance(c, sp.And) else " || ").join(condition(x, known) for x in c.args) + ")"
+    if isinstance(c, sp.And | sp.Or):
+        return "(" + (" && " if isinstance(c, sp.And) else " || ").join(condition(x, known) for x in c.args) + ")"
     if type(c) not in RELATIONS: raise Unprintable(f"{type(c).__name__}: {c}")
     return RELATIONS[type(c)].format(*(expression(x, known) for x in c.args))

@@ -20,7 +20,8 @@ ENDINGS = (".html", ".htm")
 def checked(out: Path) -> Path:
     """A file that a page can be written into. Raises PlaitError."""
     if out.suffix.lower() not in ENDINGS:
-        raise error("E0640", f"a report is written as {' or '.join(ENDINGS)}, not as `{out.name}`", help=f"--out {out.stem or 'report'}.html")
+        raise error("E0640", f"a report is written as {' or '.join(ENDINGS)}, not as `{out.name}`",
+                    help=f"--out {out.stem or 'report'}.html")
     if out.is_dir(): raise error("E0640", f"`{out}` is a folder", help=f"--out {out / 'report.html'}")
     if not out.absolute().parent.is_dir():
         raise error("E0640", f"there is no folder `{out.parent}`", help=f"mkdir -p {out.parent}, or another --out")
@@ -48,7 +49,7 @@ def script(code: Code, names: Iterable[str]) -> str:
 
 def embedded(content: object) -> str:
     """JSON inside a script element: no text in it can end that."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 def write(out: Path, text: str) -> None:

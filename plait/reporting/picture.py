@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from plait.compiler.graph import Graph
 from plait.compiler.prims import Loop, Map, Region
 from plait.compiler.program import Program
 from plait.drawing import layers
@@ -78,7 +79,7 @@ class Edge:
 def columns(program: Program, g: networkx.DiGraph) -> list[Frame]:
     """A frame without a border for each stream, with its inputs on top and its outputs below."""
     found: dict[str, Frame] = {}
-    regions = _regions(program)
+    regions = _regions(program.graph)
     for v, facts in g.nodes.items():
         if "at" not in facts: continue
         parts = facts["at"].split("/")
@@ -91,7 +92,8 @@ def columns(program: Program, g: networkx.DiGraph) -> list[Frame]:
             inner = home.held[-1]
             assert isinstance(inner, Frame)
             home = inner
-        home.held.append(Box(v, _name(program, g, v), "statement", facts["at"], regions.get(facts["at"], ()) if v.endswith(" 0") else ()))
+        named = tuple(dict.fromkeys(name for n in facts["nodes"] for name in regions.get(id(n), ())))
+        home.held.append(Box(v, _name(program, g, v), "statement", facts["at"], tuple(f"region {name}" for name in named[:MOST_NAMED])))
     _ends(program, g, found)
     return _stacked(program, g, list(found.values()))
 
@@ -116,15 +118,17 @@ def _name(program: Program, g: networkx.DiGraph, v: str) -> str:
     streams = sum(not mask for _, _, mask in g.in_edges(v, data="mask"))
     said = (["+"] if streams > 1 and "add" in done else []) + (["norm"] if "rsqrt" in done else [])
     if said: return " ".join(said)
-    return "cut" if program.places[facts["at"]] == "chunked" and v.endswith(" 0") else "join" if program.places[facts["at"]] == "chunked" else "·"
+    if program.places[facts["at"]] == "chunked": return "cut" if v.endswith(" 0") else "join"
+    return "·"
 
 
-def _regions(program: Program) -> dict[str, tuple[str, ...]]:
-    """Place → the regions in it, that is, what a kernel may claim."""
-    found: dict[str, dict[str, None]] = {}
-    for n in program.graph.walk():
-        if isinstance(n.op, Region): found.setdefault(n.at, {})[n.op.name] = None
-    return {at: tuple(f"region {name}" for name in list(names)[:MOST_NAMED]) for at, names in found.items()}
+def _regions(graph: Graph, around: tuple[str, ...] = ()) -> dict[int, tuple[str, ...]]:
+    """The regions that a node stands in, outermost first: that is, what a kernel may claim."""
+    found: dict[int, tuple[str, ...]] = {}
+    for n in graph.nodes:
+        found[id(n)] = around
+        if n.body is not None: found |= _regions(n.body, (*around, n.op.name) if isinstance(n.op, Region) else around)
+    return found
 
 
 def _ends(program: Program, g: networkx.DiGraph, found: dict[str, Frame]) -> None:
@@ -225,10 +229,10 @@ def _frame(f: Frame) -> str:
 
 
 def _box(b: Box) -> str:
-    lines = "".join(f'<text class="line" x="{b.x + WIDE / 2:.1f}" y="{b.y + HIGH + LINE * k + 6:.1f}" text-anchor="middle">{escape(t)}</text>'
-                    for k, t in enumerate(b.lines))
+    x = f'x="{b.x + WIDE / 2:.1f}" text-anchor="middle"'
+    lines = "".join(f'<text class="line" {x} y="{b.y + HIGH + LINE * k + 6:.1f}">{escape(t)}</text>' for k, t in enumerate(b.lines))
     rect = f'x="{b.x:.1f}" y="{b.y:.1f}" width="{WIDE}" height="{b.height:.1f}" rx="{15 if b.kind != "statement" else 5}"'
-    name = f'<text x="{b.x + WIDE / 2:.1f}" y="{b.y + 19:.1f}" text-anchor="middle">{escape(b.label)}</text>'
+    name = f'<text {x} y="{b.y + 19:.1f}">{escape(b.label)}</text>'
     if b.kind != "statement": return f'<g class="end {b.kind}"><rect {rect}/>{name}</g>'
     share = f'<rect class="share" x="{b.x:.1f}" y="{b.y + b.height - 4:.1f}" width="0" height="4" data-width="{WIDE}"/>'
     return (f'<g class="part box" data-at="{escape(b.at)}" data-label="{escape(b.label)}" tabindex="0" role="button" '
@@ -288,6 +292,7 @@ def _across(e: Edge, edge: float) -> str:
     start, end = (a.x + WIDE, b.x - 1) if left_to_right else (a.x, b.x + WIDE + 1)
     if abs(v - y) < 12: return f"M{start:.1f},{v:.1f} H{end:.1f}"
     r = 6 if v > y else -6
-    return f"M{start:.1f},{y:.1f} H{x - 6:.1f} Q{x:.1f},{y:.1f} {x:.1f},{y + r:.1f} V{v - r:.1f} Q{x:.1f},{v:.1f} {x + 6:.1f},{v:.1f} H{end:.1f}"
+    return (f"M{start:.1f},{y:.1f} H{x - 6:.1f} Q{x:.1f},{y:.1f} {x:.1f},{y + r:.1f} V{v - r:.1f} Q{x:.1f},{v:.1f} {x + 6:.1f},{v:.1f} "
+            f"H{end:.1f}")
 
 

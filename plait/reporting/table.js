@@ -21,12 +21,11 @@ function costOf(row, column, at = sizes, s = dimsOf(MODELS[row.model], at)) {
   return undefined;
 }
 
-/* A cell: the expression, and below it the value or the reason why there is none. */
+/* A cell: the value, and below it the expression; why there is no value stands in its title. */
 function cellOf(row, column, wrong, s) {
   const cell = row.cells[column.name];
   const td = make("td", {"data-column": column.name});
   if (cell === undefined) return td;
-  if (cell.text) td.append(make("span", {class: "e", title: cell.full ?? null}, cell.text));
   let said = "";
   if (wrong) said = "—";
   else {
@@ -40,7 +39,7 @@ function cellOf(row, column, wrong, s) {
       td.title = why.message;
     }
   }
-  td.append(make("span", {class: "v"}, said));
+  td.append(make("span", {class: "v"}, said), cell.text ? make("span", {class: "e", title: cell.full ?? null}, cell.text) : "");
   return td;
 }
 
@@ -48,7 +47,8 @@ function rowOf(row, columns) {
   const model = MODELS[row.model], s = dimsOf(model), wrong = broken(model, sizes, s);
   const note = wrong || (atStart(sizes) ? row.note ?? "" : "");
   return make("tr", {class: `${row.kind}${wrong ? " broken" : ""}`, "data-at": row.at, "data-kind": row.kind},
-    make("th", {scope: "row"}, row.label, note ? make("small", {class: "note"}, note) : null), ...columns.map(c => cellOf(row, c, wrong, s)));
+    make("th", {scope: "row"}, row.label, note ? make("small", {class: "note"}, note) : null),
+    ...columns.map(c => cellOf(row, c, wrong, s)));
 }
 
 function drawTable() {
