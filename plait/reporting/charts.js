@@ -20,7 +20,7 @@ function decades(low, high) {
   const all = [];
   for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high) + 1e-9; e += 1)
     for (const m of [1, 2, 5]) { const v = m * 10 ** e; if (v >= low * (1 - 1e-9) && v <= high * (1 + 1e-9)) all.push(v); }
-  const tens = all.filter(v => Math.abs(Math.log10(v) % 1) < 1e-9 || Math.abs(Math.abs(Math.log10(v) % 1) - 1) < 1e-9);
+  const tens = all.filter(v => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9);
   const chosen = all.length <= 8 ? all : tens;
   const every = Math.ceil(chosen.length / 8);
   return chosen.filter((_, k) => k % every === 0);
@@ -77,9 +77,17 @@ function lineParts(s, x, y) {
 }
 
 function legend(series) {
-  return make("ul", {class: "legend"}, ...series.map(s => make("li", {},
-    make("svg", {viewBox: "0 0 30 10", "aria-hidden": "true"}, make("path", {class: "curve", d: "M0,5 H30", fill: "none", "stroke-width": s.faint ? 1.2 : 2.4,
-      stroke: colour(s.colour), "stroke-dasharray": s.dash ?? dash(s.colour)})), s.name)));
+  const look = s => ({class: `curve${s.faint ? " faint" : ""}`, stroke: colour(s.colour), "stroke-dasharray": s.dash ?? dash(s.colour)});
+  const line = s => make("svg", {viewBox: "0 0 30 10", "aria-hidden": "true"}, make("path", {d: "M0,5 H30", ...look(s)}));
+  return make("ul", {class: "legend"}, ...series.filter(s => !s.unnamed).map(s => make("li", {}, line(s), s.name)));
+}
+
+/* What is drawn, for whoever cannot see it. The first column names the lines. */
+function tableOf(heads, lines) {
+  const row = ([first, ...rest]) => make("tr", {}, make("th", {scope: "row"}, first), ...rest.map(t => make("td", {}, t)));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, ...heads.map(t => make("th", {scope: "col"}, t)))),
+    make("tbody", {}, ...lines.map(row)));
+  return make("details", {}, make("summary", {}, "as a table"), make("div", {class: "scroll"}, table));
 }
 
 /* The values of all curves at the pointer. */
@@ -90,9 +98,10 @@ function pointing(box, svg, series, x, y, xname) {
   box.append(tip);
   svg.addEventListener("pointermove", e => {
     const size = svg.getBoundingClientRect(), at = (e.clientX - size.left) / size.width * WIDTH;
-    const near = series.filter(s => s.points.length).map(s => ({s, p: s.points.reduce((a, b) => Math.abs(x.at(b[0]) - at) < Math.abs(x.at(a[0]) - at) ? b : a)}));
+    const nearer = (a, b) => Math.abs(x.at(b[0]) - at) < Math.abs(x.at(a[0]) - at) ? b : a;
+    const near = series.filter(s => s.points.length).map(s => ({s, p: s.points.reduce(nearer)}));
     if (!near.length) return;
-    const closest = near.reduce((a, b) => Math.abs(x.at(b.p[0]) - at) < Math.abs(x.at(a.p[0]) - at) ? b : a).p[0];
+    const closest = near.map(n => n.p).reduce(nearer)[0];
     line.setAttribute("x1", x.at(closest));
     line.setAttribute("x2", x.at(closest));
     line.setAttribute("visibility", "visible");
@@ -107,4 +116,7 @@ function pointing(box, svg, series, x, y, xname) {
   svg.addEventListener("pointerleave", () => { tip.hidden = true; line.setAttribute("visibility", "hidden"); });
 }
 
-const reading = v => Number.isInteger(v) && Math.abs(v) < 1e15 ? text(BigInt(v)) : Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3 ? short(v) : String(Number(v.toPrecision(5)));
+function reading(v) {
+  if (Number.isInteger(v) && Math.abs(v) < 1e15) return text(BigInt(v));
+  return Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3 ? short(v) : String(Number(v.toPrecision(5)));
+}

@@ -44,7 +44,8 @@ function turn(key, low, high, less, models) {
     if (less(middle) === before) low = middle;
     else high = middle;
   }
-  for (let v = nextAllowed(key, low + 1n, high, models); v !== null; v = nextAllowed(key, v + 1n, high, models)) if (less(v) !== before) return v;
+  let v = low;
+  while ((v = nextAllowed(key, v + 1n, high, models)) !== null) if (less(v) !== before) return v;
   return high;
 }
 
@@ -57,7 +58,8 @@ function crossingsOf(key, column, curves, models) {
       return p !== null && q !== null && lt(p, q);
     };
     for (let k = 1; k < a.x.length; k += 1) {
-      if ([a.y[k - 1], a.y[k], b.y[k - 1], b.y[k]].includes(null) || lt(a.y[k - 1], b.y[k - 1]) === lt(a.y[k], b.y[k])) continue;
+      if ([a.y[k - 1], a.y[k], b.y[k - 1], b.y[k]].includes(null)) continue;
+      if (lt(a.y[k - 1], b.y[k - 1]) === lt(a.y[k], b.y[k])) continue;
       const x = turn(key, a.x[k - 1], a.x[k], less, models);
       out.push({models: [a.model.name, b.model.name], x, y: costAt(a.model, column, key, x)});
     }
@@ -71,17 +73,18 @@ function compared(column, key, low, high) {
   const able = having.filter(m => places(key, low, high, [m]).length);
   const x = places(key, low, high, able);
   const curves = able.map(model => ({model, x, y: x.map(v => costAt(model, column, key, v))})).filter(c => c.y.some(v => v !== null));
-  return {curves, x, left: having.filter(m => !able.includes(m)), crossings: crossingsOf(key, column, curves, able)};
+  return {curves, left: having.filter(m => !able.includes(m)), crossings: crossingsOf(key, column, curves, able)};
 }
 
 function drawCrossings() {
-  const column = $("#cost").value, key = $("#along").value, low = parsed($("#from").value), high = parsed($("#to").value), host = $("#crossings .chart");
+  const column = $("#cost").value, key = $("#along").value, host = $("#crossings .chart");
+  const low = parsed($("#from").value), high = parsed($("#to").value);
   host.replaceChildren();
   const say = t => host.append(make("p", {class: "hint"}, t));
-  if (low === null || high === null || low > high) { say("From and to are whole numbers of 1 or more, the first not above the second."); return; }
-  const {curves, x, left, crossings} = compared(column, key, low, high);
+  if (low === null || high === null || low > high) return say("From and to are whole numbers of 1 or more, in this order.");
+  const {curves, left, crossings} = compared(column, key, low, high);
   for (const m of left) say(`${m.name} is not drawn: ${broken(m) || "no value in this range meets what it requires"}`);
-  if (!x.length || !curves.length) { say(`No value of ${key} from ${text(low)} to ${text(high)} can be drawn, with the other sizes as they are.`); return; }
+  if (!curves.length) return say(`No value of ${key} from ${text(low)} to ${text(high)} can be drawn, with the other sizes as they are.`);
   const series = curves.map(c => ({name: c.model.name, colour: CONTENT.models.indexOf(c.model),
     points: c.x.map((v, k) => [Number(v), c.y[k] === null ? null : float(c.y[k])])}));
   const positive = series.every(s => s.points.every(([, y]) => y === null || y > 0));
@@ -89,20 +92,15 @@ function drawCrossings() {
   const marks = crossings.map(c => ({x: Number(c.x), y: float(c.y), said: `${key} = ${text(c.x)}`}))
     .filter(m => Number.isFinite(m.y));
   plot(host, {series, xname: key, yname: meaning.meaning, xlog: true, ylog: positive, marks, label: `${meaning.title} against ${key}`});
-  host.append(make("ul", {class: "found"}, ...crossings.map(c => make("li", {}, `${c.models.join(" and ")} change places at ${key} = ${text(c.x)}`))));
-  host.append(asTable(curves, key));
-}
-
-/* The curves for whoever cannot see them. */
-function asTable(curves, key) {
-  const value = y => y === null ? "" : text(y);
-  return make("details", {}, make("summary", {}, "as a table"), make("div", {class: "scroll"}, make("table", {},
-    make("thead", {}, make("tr", {}, make("th", {scope: "col"}, key), ...curves.map(c => make("th", {scope: "col"}, c.model.name)))),
-    make("tbody", {}, ...curves[0].x.map((v, k) => make("tr", {}, make("th", {scope: "row"}, text(v)), ...curves.map(c => make("td", {}, value(c.y[k])))))))));
+  host.append(make("ul", {class: "found"}, ...crossings.map(c =>
+    make("li", {}, `${c.models.join(" and ")} change places at ${key} = ${text(c.x)}`))));
+  host.append(tableOf([key, ...curves.map(c => c.model.name)],
+    curves[0].x.map((v, k) => [text(v), ...curves.map(c => c.y[k] === null ? "" : text(c.y[k]))])));
 }
 
 function setUpCrossings() {
-  const costs = CONTENT.columns.filter(c => CONTENT.models.some(m => { const cell = ROWS[`model ${m.name}`].cells[c.name]; return cell && (cell.e ?? cell.forms) !== undefined; }));
+  const computed = (m, c) => { const cell = ROWS[`model ${m.name}`].cells[c.name]; return cell && (cell.e ?? cell.forms) !== undefined; };
+  const costs = CONTENT.columns.filter(c => CONTENT.models.some(m => computed(m, c)));
   $("#cost").append(...costs.map(c => make("option", {value: c.name}, c.title)));
   $("#along").append(...CONTENT.sliders.filter(s => !s.fixed).map(s => make("option", {value: s.key}, s.key)));
   const along = CONTENT.models.map(m => m.dims[m.along]).find(key => CONTENT.sliders.some(s => s.key === key && !s.fixed));

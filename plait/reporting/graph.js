@@ -44,7 +44,8 @@ function showPart() {
   const inside = r => r.kind === "op" && r.at.startsWith(`${at}/`) && !r.at.slice(at.length + 1).includes("/");
   const operations = wrong || frame ? [] : CONTENT.rows.filter(inside);
   const said = t => make("p", {class: "hint"}, t);
-  panel.replaceChildren(make("h3", {}, ROWS[`layer ${at}`]?.label.replace(/^\S+ /, "") ?? part.dataset.label), make("p", {class: "place"}, at));
+  const name = ROWS[`layer ${at}`]?.label.replace(/^\S+ /, "") ?? part.dataset.label;
+  panel.replaceChildren(make("h3", {}, name), make("p", {class: "place"}, at));
   if (wrong) panel.append(make("p", {class: "status"}, wrong));
   else if (!lines.length) panel.append(said("It has no costs of its own."));
   else {

@@ -110,10 +110,12 @@ function changed() { for (const f of listeners) f(); }
 
 function sliderOf(slider) {
   const places = ladder(slider), id = `size-${slider.key}`;
-  const meaning = slider.key === "b" ? "sequences in a batch" : slider.free ? "free" : slider.key !== slider.name ? `of ${slider.key.split(".")[0]}` : "";
+  const own = slider.key !== slider.name ? `of ${slider.key.split(".")[0]}` : "";
+  const meaning = slider.key === "b" ? "sequences in a batch" : slider.free ? "free" : own;
   const range = make("input", {type: "range", min: 0, max: places.length - 1, step: 1, id: `${id}-range`, "data-key": slider.key,
     "aria-label": `${slider.name}${meaning ? `, ${meaning}` : ""}`, disabled: slider.fixed !== ""});
-  const box = make("input", {type: "text", inputmode: "numeric", id, "data-key": slider.key, disabled: slider.fixed !== "", autocomplete: "off"});
+  const box = make("input", {type: "text", inputmode: "numeric", id, "data-key": slider.key, disabled: slider.fixed !== "",
+    autocomplete: "off"});
   range.addEventListener("input", () => {
     const k = Number(range.value), wanted = places[k];
     const found = nearest(slider.key, wanted, k ? places[k - 1] : 0n, places[k + 1] ?? wanted + 1n);

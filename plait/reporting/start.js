@@ -27,5 +27,6 @@ setUpGraphs();
 setUpCrossings();
 setUpTraining();
 setUpBench();
-$("header nav").append(...[...document.querySelectorAll("main > section:not([hidden])")].map(s => make("a", {href: `#${s.id}`}, $("h2", s).textContent)));
+const sections = [...document.querySelectorAll("main > section:not([hidden])")];
+$("header nav").append(...sections.map(s => make("a", {href: `#${s.id}`}, $("h2", s).textContent)));
 changed();

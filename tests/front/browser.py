@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = "no browser: apt-get install chromium, or CHROMIUM=/path/to/one"
-LOOK = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars", "--enable-logging=stderr",
-        "--virtual-time-budget=5000"]
+LOOK = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+        "--enable-logging=stderr", "--virtual-time-budget=5000"]
 
 
+@cache
 def browser() -> str | None:
-    """The browser, by $CHROMIUM or on the path."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    """The browser, by $CHROMIUM or on the path. (A name on the path may be a stub that says where to get one.)"""
+    for name in filter(None, (os.environ.get("CHROMIUM"), *NAMES)):
+        if shutil.which(name) and not subprocess.run([name, "--version"], capture_output=True).returncode: return name
+    return None
 
 
 needed = pytest.mark.skipif(browser() is None, reason=MISSING)
@@ -28,12 +32,19 @@ needed = pytest.mark.skipif(browser() is None, reason=MISSING)
 ASKED = """
 <script>
 const wait = () => new Promise(done => setTimeout(done, 200));
-const type = (id, value) => { const e = document.getElementById(id); e.value = value; e.dispatchEvent(new Event("input", {bubbles: true})); };
-const choose = (id, value) => { const e = document.getElementById(id); e.value = value;
-  for (const name of ["input", "change"]) e.dispatchEvent(new Event(name, {bubbles: true})); };
-const values = () => Object.fromEntries([...document.querySelectorAll("#costs tbody tr")].map(tr => [tr.dataset.at,
-  Object.fromEntries([...tr.querySelectorAll("td")].map(td => [td.dataset.column, td.querySelector(".v")?.textContent ?? null]))]));
-const all = () => { for (const box of document.querySelectorAll("#costs fieldset input")) if (!box.checked) box.click(); };
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+const put = (id, value, ...names) => {
+  const e = document.getElementById(id);
+  e.value = value;
+  for (const name of names) e.dispatchEvent(new Event(name, {bubbles: true}));
+};
+const type = (id, value) => put(id, value, "input");
+const choose = (id, value) => put(id, value, "input", "change");
+const values = () => Object.fromEntries($$("#costs tbody tr").map(tr => [tr.dataset.at,
+  Object.fromEntries($$("td", tr).map(td => [td.dataset.column, $(".v", td)?.textContent ?? null]))]));
+const all = () => { for (const box of $$("#costs fieldset input")) if (!box.checked) box.click(); };
+const status = () => $(".status").textContent;
 (async () => {
   let answer;
   try { answer = await (async () => {SCRIPT})(); } catch (why) { answer = {failed: String(why.stack ?? why)}; }

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import sympy as sp
-from tests.front.browser import asked, needed
 from typer.testing import CliRunner
 
 import plait
@@ -28,6 +27,7 @@ from plait.render import CELLS
 from plait.reporting import content as contents
 from plait.reporting.javascript import expression
 from plait.reporting.page import part, script
+from tests.front.browser import asked, needed
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").glob("*.plait"))
@@ -66,8 +66,10 @@ def computed(cases: list[tuple[str, dict[str, int]]], folder: Path) -> list[str]
       const cases = {json.dumps([list(pair) for pair in zip(numbers, at)])};
       window.found = cases.map(([e, at]) => {{
         const s = Object.fromEntries(Object.entries(at).map(([k, v]) => [k, BigInt(v)]));
-        try {{ const x = EXPRESSIONS[e](s); return x instanceof Ratio ? `${{x.top}}/${{x.bottom}}` : typeof x === "bigint" ? `${{x}}` : `${{x}}f`; }}
-        catch (why) {{ if (!(why instanceof NoValue)) throw why; return `none ${{why.message}}`; }}
+        try {{
+          const x = EXPRESSIONS[e](s);
+          return x instanceof Ratio ? `${{x.top}}/${{x.bottom}}` : typeof x === "bigint" ? `${{x}}` : `${{x}}f`;
+        }} catch (why) {{ if (!(why instanceof NoValue)) throw why; return `none ${{why.message}}`; }}
       }});"""
     text = script(code, ("exact.js",)).replace("})();", more + "})();")
     return asked(f"<!doctype html><html><body><script>{text}</script></body></html>", "return window.found", folder)
@@ -110,8 +112,9 @@ def test_every_expression_of_every_spec(tmp_path):
 
 FUNCTIONS = [
     n * d**2 + sp.Rational(1, 3) * k, (n + 1) / d, sp.ceiling(n / d), sp.floor(-n / d), sp.Mod(n, d), sp.Mod(-n, d), sp.Max(n, d * k, 7),
-    sp.Min(n, d, k / 3), sp.sqrt(n), sp.sqrt(n**2 * k**2 + d), sp.log(n), sp.log(n) / sp.log(d), sp.exp(-n / d), sp.cos(n), n**sp.Rational(-1, 2),
-    sp.Piecewise((n, n < d), (d, sp.Eq(sp.Mod(n, 2), 0)), (k, True)), sp.Piecewise((n, sp.And(n > 3, d <= n)), (1, sp.Or(n < 2, sp.Ne(d, k))), (2, True)),
+    sp.Min(n, d, k / 3), sp.sqrt(n), sp.sqrt(n**2 * k**2 + d), sp.log(n), sp.log(n) / sp.log(d), sp.exp(-n / d), sp.cos(n),
+    n**sp.Rational(-1, 2), sp.Piecewise((n, n < d), (d, sp.Eq(sp.Mod(n, 2), 0)), (k, True)),
+    sp.Piecewise((n, sp.And(n > 3, d <= n)), (1, sp.Or(n < 2, sp.Ne(d, k))), (2, True)),
     sp.Sum(i * n, (i, 0, d - 1)), sp.Sum(sp.Min(i, k) + j, (j, 1, i), (i, 0, 6)), sp.Sum(2**i, (i, 0, k)), sp.pi * n, sp.Float(0.25) * d,
     sp.ceiling(sp.log(n) / sp.log(3)), 3 ** (n * 2), sp.Integer(2) ** -n, (n - d) ** 3 / k**2]
 
@@ -132,8 +135,8 @@ def test_functions(tmp_path):
 def test_functions_of_our_own(tmp_path):
     """⌈log₂⌉ and the maximum that is kept whole; a sum of a million terms by its closed form; what has no value says so."""
     cases = [(CeilLog2(n), {"n": 2**60}), (CeilLog2(n), {"n": 2**60 + 1}), (Latest(n, d, n * d), {"n": 3, "d": 5}),
-             (sp.Sum(i, (i, 0, n)), {"n": 10**12}), (1 / (n - d), {"n": 4, "d": 4}), (sp.log(n - d), {"n": 4, "d": 4}), (n**d, {"n": 10, "d": 10**6}),
-             (sp.ceiling(sp.log(n) / sp.log(d)), {"n": 9, "d": 1})]
+             (sp.Sum(i, (i, 0, n)), {"n": 10**12}), (1 / (n - d), {"n": 4, "d": 4}), (sp.log(n - d), {"n": 4, "d": 4}),
+             (n**d, {"n": 10, "d": 10**6}), (sp.ceiling(sp.log(n) / sp.log(d)), {"n": 9, "d": 1})]
     got = computed([(expression(e), at) for e, at in cases], tmp_path)
     assert got[:4] == ["60", "61", "15", str(10**12 * (10**12 + 1) // 2)] and got[6] == "Infinityf"
     assert [g.split()[0] for g in (got[4], got[5], got[7])] == ["none"] * 3
@@ -158,8 +161,7 @@ MOVED = [(TABLE1, "model", {"n": 300, "d": 48, "k": 5, "r": 7}), (TABLE1, "model
 def test_the_table_follows_the_sizes(path, by, sizes, tmp_path):
     """Every cell at other sizes is what the table of a file with these numbers has, to the last digit."""
     moves = " ".join(f'type("size-{name}", "{v}");' for name, v in sizes.items())
-    got = asked(page(path, tmp_path), f'choose("level", "{by}"); all(); {moves} return [values(), document.querySelector(".status").textContent]',
-                tmp_path)
+    got = asked(page(path, tmp_path), f'choose("level", "{by}"); all(); {moves} return [values(), status()]', tmp_path)
     assert got[1] == ""
     columns = [c for c in CELLS if c not in ("order", "path")]
     wanted = told(rewritten(path, **sizes), by, list(got[0]), columns)
@@ -195,10 +197,12 @@ def test_paths_are_shown_where_their_form_holds(tmp_path):
 def test_what_a_model_does_not_allow_is_marked(tmp_path):
     """A promise that is broken, a size that is not whole, a heading that is no number: no cost is shown, and why is said."""
     got = asked(page(REFORMER, tmp_path), """
-      const look = () => [values().reformer.work, document.querySelector(".status").textContent, document.querySelectorAll("tr.broken").length];
+      const look = () => [values().reformer.work, status(), $$("tr.broken").length];
       const found = [look()];
-      for (const [id, v] of [["size-n", "65537"], ["size-n", "65,536"], ["size-d", "1022"], ["size-h", "7"], ["size-d", "1024"], ["size-h", "8"],
-                             ["size-h", "0"], ["size-h", "x"]]) { type(id, v); found.push(look()); }
+      for (const moved of ["n 65537", "n 65,536", "d 1022", "h 7", "d 1024", "h 8", "h 0", "h x"]) {
+        type(`size-${moved.split(" ")[0]}`, moved.split(" ")[1]);
+        found.push(look());
+      }
       found.push(document.getElementById("size-h").getAttribute("aria-invalid"));
       return found""", tmp_path)
     first = got[0]
@@ -217,7 +221,7 @@ def test_a_slider_stops_at_what_is_allowed(tmp_path):
       for (let k = 0; k <= Number(range.max); k += 5) {
         range.value = String(k);
         range.dispatchEvent(new Event("input", {bubbles: true}));
-        found.push([document.getElementById("size-n").value, document.querySelectorAll("tr.broken").length, range.getAttribute("aria-valuetext")]);
+        found.push([document.getElementById("size-n").value, $$("tr.broken").length, range.getAttribute("aria-valuetext")]);
       }
       document.getElementById("reset").click();
       return [found, document.getElementById("size-n").value]""", tmp_path)
@@ -273,8 +277,7 @@ def test_crossings(path, x, y, low, high, tmp_path):
     """Those that `plait plot` marks."""
     got = asked(page(path, tmp_path), f"""
       choose("along", "{x}"); choose("cost", "{y}"); type("from", "{low}"); type("to", "{high}"); await wait();
-      const lines = [...document.querySelectorAll("#crossings .found li")].map(li => li.textContent);
-      return [lines, document.querySelectorAll("#crossings path.curve[d]").length, document.querySelectorAll("#crossings circle.mark").length]""", tmp_path)
+      return [$$("#crossings .found li").map(li => li.textContent), $$("#crossings path.curve").length, $$("#crossings .mark").length]""", tmp_path)
     spec = plait.load(path)
     found, crossings = curves(spec.file.spec, x, [y], list(spec.models), low, high)
     assert sorted(got[0]) == sorted(f"{c.models[0]} and {c.models[1]} change places at {x} = {c.x:,}" for c in crossings)
@@ -308,8 +311,8 @@ def test_every_statement_is_drawn(path):
 def test_a_part_shows_what_it_costs(tmp_path):
     """A box by the keyboard, a frame by a click; the frame is the sum of what is in it, at the sizes as they stand."""
     got = asked(page(REFORMER, tmp_path), """
-      const at = place => document.querySelector(`.part[data-at="${place}"]`);
-      const lines = () => Object.fromEntries([...document.querySelectorAll("#part tr")].map(r => [r.querySelector("th").textContent, r.querySelector(".v").textContent]));
+      const at = place => $(`.part[data-at="${place}"]`);
+      const lines = () => Object.fromEntries($$("#part tr").map(r => [$("th", r).textContent, $(".v", r).textContent]));
       at("reformer/logits/2/attend/1").dispatchEvent(new FocusEvent("focus"));
       const box = lines();
       at("reformer/logits/2/attend/1").dispatchEvent(new FocusEvent("blur"));
@@ -349,14 +352,13 @@ def test_curves_of_runs_and_times(tmp_path):
     (tmp_path / "times.json").write_text(json.dumps(TIMES))
     text = page(TABLE1, tmp_path, tmp_path / "alone", tmp_path / "compared", "--bench", tmp_path / "times.json")
     got = asked(text, """
-      const drawn = within => [...document.querySelectorAll(`${within} svg[role=img] path.curve`)].map(p => [p.dataset.name, p.getAttribute("d").split("L").length]);
-      const loss = drawn("#training"), rows = [...document.querySelectorAll("#training tbody th")].map(t => t.textContent);
+      const drawn = within => $$(`${within} svg[role=img] path.curve`).map(p => [p.dataset.name, p.getAttribute("d").split("L").length]);
+      const loss = drawn("#training"), rows = $$("#training tbody th").map(t => t.textContent);
       choose("measure", "accuracy");
-      return [loss, drawn("#training"), rows, drawn("#bench"), document.querySelectorAll("#bench .whisker").length,
-              document.querySelector("#bench .hint").textContent]""", tmp_path)
+      return [loss, drawn("#training"), rows, drawn("#bench"), $$("#bench .whisker").length, $("#bench .hint").textContent]""", tmp_path)
     runs = ["alone", "<⁄script><b>", "seed-1"]
     assert got[2] == runs
-    assert got[0] == 2 * [pair for name, count in zip(runs, (4, 8, 8)) for pair in ([f"{name}, training", count], [f"{name}, validation", 1])]
+    assert got[0] == 2 * [pair for name, rows in zip(runs, (4, 8, 8)) for pair in ([f"{name}, training", rows], [f"{name}, validation", 1])]
     assert got[1] == 2 * [[f"{name}, validation", 1] for name in runs]
     assert got[3] == [["recurrent", 3], ["other", 3]] and got[4] == 6 and got[5] == "name: a machine, cores: 2"
 
@@ -399,9 +401,9 @@ def test_labels(tmp_path):
     """Whatever can be operated has a name, and headings follow each other."""
     got = asked(page(TABLE1, tmp_path), """
       const named = e => e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim();
-      return [[...document.querySelectorAll("input, select, button, a, [tabindex='0']")].filter(e => !named(e)).map(e => e.outerHTML.slice(0, 80)),
-              [...document.querySelectorAll("svg[role=img], svg.graph")].filter(e => !e.getAttribute("aria-label")).length,
-              [...document.querySelectorAll("h1, h2")].map(h => h.tagName), document.querySelectorAll("th:not([scope])").length]""", tmp_path)
+      return [$$("input, select, button, a, [tabindex='0']").filter(e => !named(e)).map(e => e.outerHTML.slice(0, 80)),
+              $$("svg[role=img], svg.graph").filter(e => !e.getAttribute("aria-label")).length,
+              $$("h1, h2").map(h => h.tagName), $$("th:not([scope])").length]""", tmp_path)
     assert got == [[], 0, ["H1", *["H2"] * (len(got[2]) - 1)], 0]
 
 
@@ -410,7 +412,8 @@ def test_entry_point(tmp_path):
     out = plait.report(plait.load(TABLE1), out=tmp_path / "a.html", model="recurrent", set={"n": 2000})
     assert out == tmp_path / "a.html"
     run(TABLE1, "--model", "recurrent", "--set", "n=2000", "-o", tmp_path / "b.html")
-    assert out.read_text() == (tmp_path / "b.html").read_text() and '"value": "2000"' in out.read_text() and "self_attention" not in out.read_text()
+    text = out.read_text()
+    assert text == (tmp_path / "b.html").read_text() and '"value": "2000"' in text and "self_attention" not in text
 
 
 def test_needs_no_torch(tmp_path):
@@ -432,7 +435,8 @@ MISTAKES = {
     "no JSON": (lambda f: ["--bench", wrong_json(f, "{")], "is not the JSON of a benchmark"),
     "no rows": (lambda f: ["--bench", wrong_json(f, "[]")], "no object with `rows`"),
     "empty rows": (lambda f: ["--bench", wrong_json(f, '{"rows": []}')], "are empty"),
-    "a row without times": (lambda f: ["--bench", wrong_json(f, f'{{"rows": [{ROW}, {{"model": "m", "length": 2}}]}}')], "row 2 has no `median`"),
+    "a row without times": (lambda f: ["--bench", wrong_json(f, f'{{"rows": [{ROW}, {ROW.replace("median", "mean")}]}}')],
+                            "row 2 has no `median`"),
     "a time that is none": (lambda f: ["--bench", wrong_json(f, f'{{"rows": [{ROW.replace("0.1", "NaN")}]}}')], "row 1 has no `median`"),
     "a length that is none": (lambda f: ["--bench", wrong_json(f, f'{{"rows": [{ROW.replace("16", "1.5")}]}}')], "row 1 has no `length`"),
     "another ending": (lambda f: ["-o", f / "report.pdf"], ".html or .htm"),
