@@ -18,7 +18,7 @@ from plait.compiler.sizes import Free, dim, holds
 from plait.compiler.solve import freed
 from plait.compiler.table import PathCell, Row, number
 from plait.dsl import spec as ast
-from plait.dsl.errors import PlaitError
+from plait.dsl.errors import PlaitError, error
 from plait.pretty import pretty
 from plait.render import CELLS, COLUMNS, TITLES, Table, note
 from plait.reporting.javascript import Unprintable, condition, expression
@@ -46,8 +46,9 @@ class Code:
         except Unprintable: return None
 
     def condition(self, c: sp.Basic) -> int:
-        """The number of a condition. Raises Unprintable: a promise that cannot be held is not left out in silence."""
-        return self._number(condition(c))
+        """The number of a condition. Raises PlaitError: a promise that the page cannot hold is not left out in silence."""
+        try: return self._number(condition(c))
+        except Unprintable as why: raise error("E0640", f"a report cannot hold what is required: {c} has {why}") from None
 
     def _number(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))

@@ -31,6 +31,7 @@ def expression(e: sp.Expr, indices: dict[sp.Symbol, str] | None = None) -> str:
     if isinstance(e, sp.Piecewise):
         return "(" + " : ".join(f"{condition(c, known)} ? {printed(v)}" for v, c in e.args) + ' : fail("no case holds"))'
     if isinstance(e, sp.Sum): return _sum(e, known)
+    if isinstance(e, sp.Abs): return f"most({printed(e.args[0])}, {printed(-e.args[0])})"
     for kind, name in CALLS.items():
         if isinstance(e, kind): return f"{name}({', '.join(map(printed, e.args))})"
     raise Unprintable(f"{type(e).__name__}: {e}")

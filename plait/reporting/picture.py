@@ -122,12 +122,13 @@ def _name(program: Program, g: networkx.DiGraph, v: str) -> str:
     return "·"
 
 
-def _regions(graph: Graph, around: tuple[str, ...] = ()) -> dict[int, tuple[str, ...]]:
-    """The regions that a node stands in, outermost first: that is, what a kernel may claim."""
+def _regions(graph: Graph, around: tuple[tuple[str, str], ...] = ()) -> dict[int, tuple[str, ...]]:
+    """The regions that a node stands in, outermost first, as far as they come from the node's own place: what a kernel may claim.
+    around: place and name of each."""
     found: dict[int, tuple[str, ...]] = {}
     for n in graph.nodes:
-        found[id(n)] = around
-        if n.body is not None: found |= _regions(n.body, (*around, n.op.name) if isinstance(n.op, Region) else around)
+        found[id(n)] = tuple(name for at, name in around if at == n.at)
+        if n.body is not None: found |= _regions(n.body, (*around, (n.at, n.op.name)) if isinstance(n.op, Region) else around)
     return found
 
 

@@ -114,7 +114,7 @@ FUNCTIONS = [
     sp.Min(n, d, k / 3), sp.sqrt(n), sp.sqrt(n**2 * k**2 + d), sp.log(n), sp.log(n) / sp.log(d), sp.exp(-n / d), sp.cos(n),
     n**sp.Rational(-1, 2), sp.Piecewise((n, n < d), (d, sp.Eq(sp.Mod(n, 2), 0)), (k, True)),
     sp.Piecewise((n, sp.And(n > 3, d <= n)), (1, sp.Or(n < 2, sp.Ne(d, k))), (2, True)),
-    sp.Sum(i * n, (i, 0, d - 1)), sp.Sum(sp.Min(i, k) + j, (j, 1, i), (i, 0, 6)), sp.Sum(2**i, (i, 0, k)), sp.pi * n, sp.Float(0.25) * d,
+    sp.Sum(i * n, (i, 0, d - 1)), sp.Sum(sp.Min(i, k) + j, (j, 1, i), (i, 0, 6)), sp.Sum(2**i, (i, 0, k)), sp.pi * n, sp.Float(0.25) * d, sp.Abs(n - d),
     sp.ceiling(sp.log(n) / sp.log(3)), 3 ** (n * 2), sp.Integer(2) ** -n, (n - d) ** 3 / k**2]
 
 
