@@ -217,8 +217,9 @@ def _path(r: Row, code: Code, known: set[str]) -> dict[str, Any]:
     read = [r.path.stacked] if r.path.stacked is not None else list(r.path.written.values())
     forms = []
     for p in read:
-        if p.exact is None or {s.name for e in (p.exact, *p.needs) for s in e.free_symbols} - known: return {}
-        numbers = [code.of(e) for e in (p.exact, *p.needs)]
+        if p.exact is None or {s.name for s in p.exact.free_symbols} - known: return {}
+        needs = [e for e in p.needs if {s.name for s in e.free_symbols} <= known]              # a trip's index has no value of its own
+        numbers = [code.of(e) for e in (p.exact, *needs)]
         if None in numbers: return {}
         forms.append({"e": numbers[0], "needs": numbers[1:]})
     return {"forms": forms}
