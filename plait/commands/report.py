@@ -10,7 +10,7 @@ from plait.command import File, Model, Settings, command, opened
 
 
 @command
-def report(file: File, runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]…", help="run folders, or folders of them")] = None,
+def report(file: File, runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help="run folders, or folders of them")] = None,
            out: Annotated[Path, typer.Option("--out", "-o", help="the .html file to write")] = Path("report.html"), model: Model = None,
            set: Settings = None,
            bench: Annotated[list[Path] | None, typer.Option("--bench", metavar="FILE.json",

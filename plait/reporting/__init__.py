@@ -15,7 +15,7 @@ def report(spec: Spec | str | Path, runs: Iterable[str | Path] = (), out: str | 
            set: Mapping[str, object] | None = None, bench: Iterable[str | Path] = ()) -> Path:
     """Write a report into one HTML file, which is given back. runs: run folders, or folders that hold some; bench: JSON files of
     benchmarks; model: one model of the spec alone. Nothing is written where something is wrong: raises PlaitError."""
-    from plait.api import Spec, load
+    from plait.api import Spec, chosen, load
     from plait.reporting import measured
     from plait.reporting.content import Code, content
     from plait.reporting.page import checked, page, write
@@ -23,6 +23,7 @@ def report(spec: Spec | str | Path, runs: Iterable[str | Path] = (), out: str | 
     more = given.settings(set)
     found = spec if isinstance(spec, Spec) else load(spec, more)
     if isinstance(spec, Spec) and more: found = load(spec.path, {**spec.settings, **more})
+    if not found.models: chosen(found.file, None)                        # says how a model is written
     to = checked(given.path(out, "a report"))
     curves = measured.runs(_paths(runs, "a run"))
     times = [measured.bench(p) for p in _paths(bench, "a benchmark")]

@@ -13,7 +13,6 @@ from plait.compiler.graph import Graph
 from plait.compiler.names import Names
 from plait.compiler.prims import Loop
 from plait.compiler.program import Program
-from plait.compiler.quantities import QUANTITIES
 from plait.compiler.sizes import Free, dim, holds
 from plait.compiler.solve import freed
 from plait.compiler.table import PathCell, Row, number
@@ -23,7 +22,7 @@ from plait.pretty import pretty
 from plait.render import CELLS, COLUMNS, TITLES, Table, note
 from plait.reporting.javascript import Unprintable, condition, expression
 
-FREE = (128, 256, 512, 1024, 2048, 4096, 64, 32, 16, 8, 4, 2, 1)       # values that a dim without one is tried with
+FREE = (128, 256, 512, 1024, 4096, 120, 720, 5040, *range(127, 0, -1))     # values that a dim without one is tried with
 ADDED = (*("work" if name == "contraction" else name for name in LEDGERS), "params", "training", "recompute", "backward", "saved")
 SHOWN = (*COLUMNS, "training", "peak")                       # columns at first sight
 MEANINGS = {
@@ -197,17 +196,17 @@ def broken(program: Program, at: Mapping[sp.Symbol, int]) -> str | None:
 # ---- the rows --------------------------------------------------------------------------------------------------------------------
 def cell(r: Row, name: str, code: Code, known: set[str]) -> dict[str, Any] | None:
     """One cost of one row. text: as a table shows it; full: in full; e: the number of its function; value: the number at first, where
-    there is no function."""
+    there is no function; None where at first there is none."""
     found = CELLS[name](r)
-    if found.exact is None and found.value is None: return None
-    texts = found.texts()
-    if found.growth: return {"text": texts[0]}
-    out: dict[str, Any] = {"text": texts[0]}
-    if name == "path": return {**out, **_path(r, code, known), "value": None if found.value is None else str(number(found.value))}
-    e = QUANTITIES[name](r)
-    if e is None or {s.name for s in e.free_symbols} - known or (at := code.of(e)) is None:
-        return {**out, "value": None if found.value is None else str(number(found.value))}
-    if texts[0].startswith("O("): out["full"] = pretty(e)
+    out: dict[str, Any] = {"text": found.texts()[0]}
+    first = None if found.value is None else str(number(found.value))
+    if name == "path":
+        return {**out, **_path(r, code, known), "value": first} if isinstance(r.path, PathCell) and r.path.written else None
+    if found.exact is None: return None
+    if found.growth: return out
+    if {s.name for s in found.exact.free_symbols} - known or (at := code.of(found.exact)) is None:
+        return out if first is None else {**out, "value": first}
+    if out["text"].startswith("O("): out["full"] = pretty(found.exact)
     return {**out, "e": at}
 
 

@@ -94,6 +94,7 @@ def columns(program: Program, g: networkx.DiGraph) -> list[Frame]:
             home = inner
         named = tuple(dict.fromkeys(name for n in facts["nodes"] for name in regions.get(id(n), ())))
         home.held.append(Box(v, _name(program, g, v), "statement", facts["at"], tuple(f"region {name}" for name in named[:MOST_NAMED])))
+    if not found: found[""] = Frame(f"{program.model}/", "")             # an input that is an output as it is
     _ends(program, g, found)
     return _stacked(program, g, list(found.values()))
 
@@ -135,13 +136,13 @@ def _regions(graph: Graph, around: tuple[tuple[str, str], ...] = ()) -> dict[int
 def _ends(program: Program, g: networkx.DiGraph, found: dict[str, Frame]) -> None:
     """Inputs stand above the stream that reads them first, outputs below the one that they are."""
     for v in reversed([v for v in g if v.startswith("in ")]):
-        readers = [g.nodes[u].get("at", "").split("/") for u in g.successors(v)]
-        home = next((found[p[1]] for p in readers if len(p) > 1), next(iter(found.values()), None))
-        if home is not None: home.held.insert(0, Box(v, g.nodes[v]["label"], "in"))
+        readers = [g.nodes[u].get("at", "").split("/") for u in g if g.has_edge(v, u)]
+        home = next((found[p[1]] for p in readers if len(p) > 1), next(iter(found.values())))
+        home.held.insert(0, Box(v, g.nodes[v]["label"], "in"))
     for v in (v for v in g if v.startswith("out ")):
-        makers = [g.nodes[u].get("at", "").split("/") for u in g.predecessors(v)]
-        home = next((found[p[1]] for p in makers if len(p) > 1), next(iter(found.values()), None))
-        if home is not None: home.held.append(Box(v, g.nodes[v]["label"], "out"))
+        makers = [g.nodes[u].get("at", "").split("/") for u in g if g.has_edge(u, v)]
+        home = next((found[p[1]] for p in makers if len(p) > 1), next(iter(found.values())))
+        home.held.append(Box(v, g.nodes[v]["label"], "out"))
 
 
 def _stacked(program: Program, g: networkx.DiGraph, found: list[Frame]) -> list[Frame]:
@@ -209,7 +210,7 @@ def svg(program: Program) -> str:
     g = layers(program)
     found = columns(program, g)
     boxes = {b.vertex: b for c in found for b in c.boxes()}
-    edges = [Edge(boxes[u], boxes[v]) for u, v, mask in g.edges(data="mask") if not mask and u in boxes and v in boxes]
+    edges = [Edge(boxes[u], boxes[v]) for u in g for v in g if g.has_edge(u, v) and not g.edges[u, v].get("mask")]
     width, height = placed(found, edges)
     marker = f"arrow-{program.model}"
     out = [f'<svg class="graph" data-model="{escape(program.model)}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '

@@ -11,14 +11,14 @@ function costOf(row, column, at = sizes, s = dimsOf(MODELS[row.model], at)) {
   const cell = row.cells[column];
   if (cell === undefined) return undefined;
   if (cell.e !== undefined) return evaluated(cell.e, s);
-  const first = () => cell.value !== undefined && cell.value !== null && atStart(at);
   if (cell.forms !== undefined) {
     const fits = cell.forms.every(f => f.needs.every(e => { try { return le(1n, evaluated(e, s)); } catch { return false; } }));
     if (fits) return most(...cell.forms.map(f => evaluated(f.e, s)));
   }
-  if (first()) return /^-?\d+$/.test(cell.value) ? BigInt(cell.value) : Number(cell.value);
-  if ("value" in cell) throw new NoValue("known at the sizes of the spec alone: plait table --set");
-  return undefined;
+  if (!("value" in cell)) return undefined;
+  if (!atStart(at)) throw new NoValue("known at the sizes of the spec alone: plait table --set");
+  if (cell.value === null) return undefined;
+  return /^-?\d+$/.test(cell.value) ? BigInt(cell.value) : Number(cell.value);
 }
 
 /* A cell: the value, and below it the expression; why there is no value stands in its title. */
