@@ -72,7 +72,7 @@ CODES: dict[str, str] = {
     "E0636": "something that is not built yet",
     "E0637": "which train block or model is meant",
     "E0638": "a free dim that training needs",
-    "E0640": "a drawing that cannot be made",
+    "E0640": "a drawing or a report that cannot be made",
     "E0641": "sizes too large for an audit",
     "E0642": "models that cannot be compared",
     "E0660": "a model that cannot be exported",

@@ -154,7 +154,8 @@ RUNS: dict[str, Entry] = {
         "by `--set`. Only the vocabulary of a text may stay free; the data binds it.",
         "plait train m.plait              # dims { V <= 256; n; d = 64 }\n", "plait train m.plait --set n=128\n"),
     "E0640": (
-        "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form.",
+        "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form. A report "
+        "is one `.html` file; the times that it shows are the JSON of a benchmark.",
         "plait plot specs/table1.plait --x n --out plot.txt\n", "plait plot specs/table1.plait --x n --out plot.svg\n"),
     "E0641": (
         "An audit executes the model, forward and backward, several times. Small sizes show the same: the expressions do not change.",
