@@ -262,7 +262,7 @@ def test_a_comparison_from_the_command_line(spec, tmp_path):
     assert [abs(m["params"] - 3000) < 200 for m in found["models"]] == [True, True]
     assert [m["best_loss"] for m in found["models"]] == sorted(m["best_loss"] for m in found["models"])
     assert all([p["step"] for p in r["curve"]] == [2, 4] for r in found["runs"])
-    assert {p.name for p in out.iterdir()} >= {"experiment.json", "results.json", "results.md", "runs"}
+    assert {p.name for p in out.iterdir()} >= {"experiment.json", "results.json", "results.md", "curves.svg", "runs"}
     again = json.loads(run("compare", out, "--json"))                            # by its folder
     assert again["runs"] == found["runs"]
 
