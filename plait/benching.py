@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from plait import files
 from plait.compiler.expand import expand
 from plait.compiler.file import File, open_file
+from plait.compiler.program import Program
 from plait.compiler.solve import freed
 from plait.dsl import override
 from plait.dsl.errors import error
@@ -45,20 +47,34 @@ def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, tokens: 
     for n in lengths:
         for name, (path, model) in owners.items():
             file = at_length(opened[path], path, model, by, n)
-            rows = batch if tokens is None else max(1, tokens // n)
-            subjects[name, n] = Subject(file, expand(file, model, loss=True), rows, dict(kernels or {}), compile)
+            program = expand(file, model, loss=True)
+            rows = batch if tokens is None else _rows(program, tokens)
+            subjects[name, n] = Subject(file, program, rows, dict(kernels or {}), compile)
     return measure(subjects, rounds=rounds, device=device or torch.device("cpu"), against=against or list(owners)[-1],
                    python_loop=python_loop, told=told)
+
+
+def _rows(program: Program, tokens: int) -> int:
+    """Sequences that have so many tokens together. Raises PlaitError where they do not come out even."""
+    sizes = [program.sizes.integer(a.size) for i in program.inputs[:1] for a in i.value.axes if a.role == "sequence"]
+    if not sizes or sizes[0] is None: raise error("E0505", f"{program.model} has no length that tokens fill", help="--batch 32")
+    if tokens % sizes[0] == 0: return tokens // sizes[0]
+    raise error("E0505", f"{tokens:,} tokens are no whole number of sequences of {sizes[0]:,}",
+                help=f"--tokens {math.ceil(tokens / sizes[0]) * sizes[0]}, and lengths that divide it")
 
 
 def _owners(opened: Mapping[Path, File], models: Sequence[str]) -> dict[str, tuple[Path, str]]:
     """Name in the table → the file and the model: the file's name stands before where two files have one of that name."""
     every = [(path, m) for path, file in opened.items() for m in file.models]
+    if not every: raise error("E0505", "a bench needs a spec", help="plait bench FILE")
+    stems = [path.stem for path in opened]
+    def full(path: Path, m: str) -> str: return f"{path.stem if stems.count(path.stem) == 1 else path}/{m}"
+
     for m in models:
-        if m not in {known for _, known in every}: raise _unknown(m, [known for _, known in every])
-    chosen = [(path, m) for path, m in every if not models or m in models]
+        if m not in {name for path, known in every for name in (known, full(path, known))}: raise _unknown(m, [known for _, known in every])
+    chosen = [(path, m) for path, m in every if not models or m in models or full(path, m) in models]
     twice = {m for _, m in chosen if sum(m == other for _, other in chosen) > 1}
-    return {f"{path.stem}/{m}" if m in twice else m: (path, m) for path, m in chosen}
+    return {full(path, m) if m in twice else m: (path, m) for path, m in chosen}
 
 
 def _unknown(model: str, known: Sequence[str]):
@@ -69,8 +85,19 @@ def _unknown(model: str, known: Sequence[str]):
 def at_length(file: File, path: Path, model: str, by: str | None, n: int) -> File:
     """The file with another value of the dim that is the length. Raises PlaitError where it is not clear which dim that is."""
     name = by or length_of(file, model)
+    known = file.names_of(model).entries
+    if name in known and name not in _read(file, model):
+        raise error("E0505", f"no size of {model} depends on `{name}`", help="--by with another dim")
     spec = override.apply(freed(file.spec, name), (parse_override(f"{name}={n}"),))
     return open_file(spec, None, file.spec)
+
+
+def _read(file: File, model: str) -> set[str]:
+    """The dims that sizes of a model depend on."""
+    program = expand(open_file(freed(file.spec, "b"), None, file.spec), model)
+    every = [v for n in program.graph.walk() for v in (*n.ins, *n.outs)] + list(program.graph.ins)
+    symbols = {s for v in every for a in v.axes for s in a.size.free_symbols}
+    return {str(s) for x in symbols for s in (x, *program.sizes.resolve(x).free_symbols)}
 
 
 def length_of(file: File, model: str) -> str:
@@ -123,6 +150,7 @@ def _loops(found: Bench, name: str) -> list[str]:
 
 
 def _steady(found: Bench) -> str:
+    if found.unsteady is None: return f"{found.rounds} round{'s' if found.rounds != 1 else ''}: too few to tell how noisy this machine is"
     moved = f"ratios moved by up to {found.unsteady:.0%} between the two halves of the rounds"
     if not found.noisy: return moved
     return f"this machine is too noisy for these ratios: {moved}, more than {STEADY:.0%}; more --rounds, or nothing else at work"

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from numbers import Integral
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 
 from plait.dsl.errors import PlaitError, error
@@ -49,6 +49,36 @@ def counts(text: str, help: str) -> tuple[int, ...]:
         if bytes_ or not isinstance(value, int) or value < 1: raise error("E0505", f"`{part}` is no count", help=help)
         if value not in found: found.append(value)
     return tuple(found)
+
+
+def count_of(text: str, help: str) -> int:
+    """`32Ki` → 32,768. Raises PlaitError."""
+    found = counts(text, help)
+    if len(found) == 1: return found[0]
+    raise error("E0505", f"`{text}` is a list, and one number is wanted", help=help)
+
+
+def texts(value: object, what: str) -> tuple[str, ...]:
+    """Names, or one by itself. what: "a model". Raises PlaitError."""
+    if isinstance(value, str): return (value,)
+    if value is None: return ()
+    found = tuple(value) if isinstance(value, Iterable) else (None,)
+    if all(isinstance(v, str) for v in found): return found
+    raise _other(f"{what} is told by its name, a text", value, '["NAME"]')
+
+
+def numbers(value: object, what: str) -> tuple:
+    """Numbers, or one by itself. Raises PlaitError."""
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    if all(isinstance(v, Real) and not isinstance(v, bool) for v in found): return found
+    raise _other(f"{what} is a number", value, "[1, 2]")
+
+
+def told(value: object) -> Callable[[str], object]:
+    """What is called with a line. Raises PlaitError."""
+    if value is None: return lambda line: None
+    if callable(value): return value
+    raise _other("`say` is called with a line", value, "say=print")
 
 
 def console(value: object) -> object:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait import given
+from plait.api import kernels_asked
 
 if TYPE_CHECKING:
     from plait.runtime.laboratory.bench import Bench
@@ -21,15 +22,17 @@ def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, toke
     too. results: a folder to which bench.json and bench.txt are written. say: is told the table. Raises PlaitError."""
     from plait.benching import bench as measured
     from plait.benching import kept, table, written
-    from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
-    paths, settings = [given.path(p, "a spec") for p in specs], given.single(set)
-    sizes = tuple(given.count(n, "a length", 1) for n in lengths) or written(paths, settings, models)
-    found = measured(paths, sizes, given.count(batch, "batch", 1), tokens=tokens, settings=settings, models=models, by=by,
+    paths, settings, names = [given.path(p, "a spec") for p in specs], given.single(set), given.texts(models, "a model")
+    sizes = tuple(given.count(n, "lengths", 1) for n in given.numbers(lengths, "a length")) or written(paths, settings, names)
+    by, against = (next(iter(given.texts(v, what)), None) for v, what in ((by, "a dim"), (against, "a model")))
+    tell = given.told(say)
+    found = measured(paths, sizes, given.count(batch, "batch", 1), tokens=None if tokens is None else given.count(tokens, "tokens", 1),
+                     settings=settings, models=names, by=by,
                      rounds=given.count(rounds, "rounds", 1), against=against,
-                     kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()),
+                     kernels=kernels_asked(kernels),
                      compile=compile, python_loop=python_loop, device=device_of(device))
-    say(table(found))
+    tell(table(found))
     if results is not None: kept(found, paths, device_of(device), given.path(results, "a folder"))
     return found
 
@@ -42,15 +45,17 @@ def compare(spec: str | Path, name: str | None = None, *, models: Iterable[str] 
     spec's compare block (`fit = "params(2M, by = d)"`, `budget = "4k steps"`) may be given here. results: a folder to which results.json,
     results.md and curves.svg are written, too. say: is told what is done, and the table. Raises PlaitError."""
     from plait.comparing import compared, table, written
-    from plait.compiler.plan import kernels_of
     from plait.runtime.device import device_of
-    lists = {"models": models, "seeds": seeds, "lr": lr}
-    asked = [f"{k}={','.join(map(str, v))}" for k, v in lists.items() if v is not None]
-    asked += [f"{k}={v}" for k, v in {"fit": fit, "budget": budget, "patience": patience}.items() if v is not None]
+    tell = given.told(say)
+    lists = {"models": models and given.texts(models, "a model"), "seeds": None if seeds is None else given.numbers(seeds, "a seed"),
+             "lr": None if lr is None else given.numbers(lr, "a rate")}
+    asked = {k: ",".join(map(str, v)) for k, v in lists.items() if v is not None}
+    asked |= {k: str(v) for k, v in {"fit": fit, "budget": budget, "patience": patience}.items() if v is not None}
+    name = next(iter(given.texts(name, "a compare block")), None)
     found = compared(given.path(spec, "a spec"), name=name, settings=given.single(set), asked=asked,
                      out=given.path(out, "an experiment") if out is not None else None, device=device_of(device), compile=compile,
-                     kernels=kernels_of(f"{k}={v}" for k, v in (kernels or {}).items()), rounds=given.count(rounds, "rounds", 1), say=say)
-    say(table(found))
+                     kernels=kernels_asked(kernels), rounds=given.count(rounds, "rounds", 1), say=tell)                # type: ignore[arg-type]
+    tell(table(found))
     if results is not None: written(found, device_of(device), given.path(results, "a folder"))
     return found
 
@@ -60,4 +65,6 @@ def evaluate(run: str | Path, metrics: Iterable[str] = (), *, set: Mapping[str, 
     """The metrics of a run over all of its validation part. set: what has no weights may differ, as the rounds of hashing. best, average:
     which weights, as `load_run`. say: is told where the data is not what the run began with. Raises PlaitError."""
     from plait.training import evaluate as measured
-    return measured(given.path(run, "a run"), tuple(metrics), given.single(set), device, False, say, best, average)
+    last = None if average is None else given.count(average, "average", 1)
+    return measured(given.path(run, "a run"), given.texts(metrics, "a metric"), given.single(set), device, False, given.told(say), best,
+                    last)

@@ -10,7 +10,7 @@ from plait.dsl.errors import error
 from plait.schedule import Schedule
 
 if TYPE_CHECKING:
-    from plait.runtime.laboratory.compare import Compared
+    from plait.runtime.laboratory.outcome import Compared
 
 UNITS = {"work": "multiply-adds", "sequential": "operations that wait for each other", "path": "steps between the farthest positions",
          "params": "parameters", "saved": "bytes", "peak": "bytes"}
@@ -82,7 +82,7 @@ def draw_comparison(found: Compared, out: Path) -> None:
                 for panel, at in zip(panels, ("step", "seconds")):
                     panel.plot([getattr(p, at) for p in run.curve], [p.loss for p in run.curve], color=f"C{k}", alpha=0.8,
                                label=m if run is found.chosen(m)[0] else None)
-                    panel.plot([getattr(run.best, at)], [run.best.loss], "o", color=f"C{k}", markersize=4)
+                    if run.curve: panel.plot([getattr(run.best, at)], [run.best.loss], "o", color=f"C{k}", markersize=4)
         for panel, name in zip(panels, ("step", "seconds of steps")): panel.set(xlabel=name); panel.grid(alpha=0.3)
         panels[0].set(ylabel="validation loss")
         panels[0].legend(fontsize=8)

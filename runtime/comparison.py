@@ -1,13 +1,13 @@
 """A `compare` block, read and checked. Needs no torch, so that `plait check` can use it."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plait.compiler.file import File
 from plait.dsl.errors import Diagnostic, Note, PlaitError, Span, error
-from plait.dsl.parser import parse_override
+from plait.dsl.parser import parse_expression, parse_override
 from plait.dsl.spec import Call, Compare, Expr, List, Name, Quantity
 from plait.dsl.suggest import ALIASES, suggest
 from plait.runtime.arguments import number, whole
@@ -17,6 +17,7 @@ from plait.runtime.recipe import Amount
 KEYS = {"models": "models = [gru, transformer]", "fit": "fit = params(2M, by = d)", "seeds": "seeds = [1, 2, 3]",
         "budget": "budget = 4k steps", "lr": "lr = [1e-4, 3e-4, 1e-3]", "patience": "patience = 4"}
 UNITS = ("steps", "minutes")
+LISTS = ("models", "seeds", "lr")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Fit:
     """So many parameters for every model, by the first of these dims that it has."""
     target: int
     by: tuple[str, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str: return f"params({self.target:,}, by = {' or '.join(self.by)})"
 
@@ -48,18 +50,33 @@ class Comparison:
                 "lr": list(self.rates), "patience": self.patience}
 
 
-def comparison(file: File, name: str | None = None, settings: Sequence[str] = ()) -> Comparison:
+def from_json(asked: Mapping[str, Any]) -> Comparison:
+    """What `Comparison.as_json` gave. Raises KeyError, TypeError or ValueError for what is none."""
+    fit, budget, patience = asked["fit"], asked["budget"], asked["patience"]
+    if not all(isinstance(asked[k], list) for k in ("models", "seeds", "lr")): raise TypeError("a list is missing")
+    size = None if fit is None else Fit(int(fit["params"]), tuple(map(str, fit["by"])))
+    return Comparison(str(asked["name"]), tuple(map(str, asked["models"])), size, tuple(map(int, asked["seeds"])),
+                      None if budget is None else _amount(budget), tuple(map(float, asked["lr"])),
+                      None if patience is None else int(patience))
+
+
+def _amount(budget: Mapping[str, Any]) -> Amount:
+    if budget["unit"] not in UNITS: raise ValueError(f"no unit {budget['unit']}")
+    return Amount(int(budget["amount"]) if budget["unit"] == "steps" else float(budget["amount"]), budget["unit"])
+
+
+def comparison(file: File, name: str | None = None, settings: Mapping[str, str] | None = None) -> Comparison:
     """The compare block of that name, the only one where none is said; all models, where there is no block.
-    settings: `budget=10 minutes`, before what the block says. Raises PlaitError with all that is wrong."""
+    settings: key → text, `{"budget": "10 minutes"}`, before what the block says. Raises PlaitError with all that is wrong."""
     block = _block(file, name)
     out: list[Diagnostic] = []
     values: dict[str, tuple[Expr, Span | None]] = {}
     for s in block.entries if block is not None else ():
         if s.name in values: out.append(Diagnostic("E0642", f"`{s.name}` is set twice", s.name_span or s.span, (Note(s.span),)))
         values[s.name] = s.value, s.name_span or s.span
-    for text in settings:
-        o = parse_override(text)
-        values[o.path[-1]] = (List(o.values, o.span) if len(o.values) > 1 else o.values[0]), o.span
+    for key, text in (settings or {}).items():
+        e = _asked(key, text)
+        values[key] = e, e.span
     found: dict[str, Any] = {}
     for key, (e, place) in values.items():
         if key not in KEYS:
@@ -73,6 +90,17 @@ def comparison(file: File, name: str | None = None, settings: Sequence[str] = ()
     if out: raise PlaitError(*out)
     made = Comparison(block.name if block is not None else "", span=block.span if block is not None else None)
     return replace(made, **{{"lr": "rates"}.get(k, k): v for k, v in found.items()})
+
+
+def _asked(key: str, text: str) -> Expr:
+    """An option of the command line: `--seeds 1,2`. Raises PlaitError."""
+    if not text.strip(): raise error("E0642", f"--{key} is followed by a value", help=f"--{KEYS[key].replace(' = ', ' ')}")
+    try: return parse_expression(f"[{text}]" if "," in text and key in LISTS else text, f"--{key}")
+    except PlaitError: pass
+    try: return parse_override(f"{key}={text}", f"--{key}").values[0]             # an amount with its unit is no expression
+    except PlaitError as wrong:
+        shown = KEYS[key].split(" = ")[1].strip("[]")
+        raise error("E0642", f"--{key} cannot be read: {wrong.diagnostics[0].message}", help=f"--{key} '{shown}'") from None
 
 
 def _block(file: File, name: str | None) -> Compare | None:
@@ -105,12 +133,18 @@ def _models(e: Expr, file: File) -> tuple[str, ...]:
 
 def _fit(e: Expr, file: File) -> Fit:
     given = {a.name or "target": a.value for a in e.arguments} if isinstance(e, Call) else {}
-    if not isinstance(e, Call) or e.name != "params" or set(given) != {"target", "by"}:
+    if not isinstance(e, Call) or e.name != "params" or set(given) != {"target", "by"} or len(e.arguments) != 2:
         raise error("E0642", "models are brought to one size by a number of parameters, and the dims that may change", e.span,
                     help=KEYS["fit"])
     by = [item.name for item in _items(given["by"]) if isinstance(item, Name)]
-    if len(by) != len(_items(given["by"])): raise error("E0642", "`by` takes the names of dims", given["by"].span, help=KEYS["fit"])
-    return Fit(whole(1)(given["target"], _scope(file)), tuple(by))                                 # type: ignore[arg-type]
+    if not by or len(by) != len(_items(given["by"])):
+        raise error("E0642", "`by` takes the names of dims", given["by"].span, help=KEYS["fit"])
+    known = {n for m in file.models for n, entry in file.names_of(m).entries.items() if entry.kind == "dim"}
+    for item in _items(given["by"]):
+        if item.name in known: continue                                                              # type: ignore[union-attr]
+        near = suggest(item.name, known, {})                                                         # type: ignore[union-attr]
+        raise error("E0401", f"no dim is called `{item.name}`", item.span, help=f"`{near[0]}`?" if near else KEYS["fit"])   # type: ignore[union-attr]
+    return Fit(whole(1)(given["target"], _scope(file)), tuple(by), e.span)                         # type: ignore[arg-type]
 
 
 def _seeds(e: Expr, file: File) -> tuple[int, ...]:

@@ -28,11 +28,12 @@ def bench(file: Files, lengths: Annotated[str, typer.Option("--lengths", metavar
     from plait import files
     from plait.compiler.plan import kernels_of
     from plait.dsl.errors import error
+    from plait.given import count_of as count
     from plait.given import counts
     if also is not None and also not in ALSO: raise error("E0505", f"`{also}` is nothing to run besides", help="--also python-loop")
     wanted, settings = kernels_of(kernel or ()), files.single(files.overrides(set))
     sizes = counts(lengths, "--lengths 16,32,64,128") if lengths else None
-    symbols = counts(tokens, "--tokens 32Ki")[0] if tokens else None
+    symbols = count(tokens, "--tokens 32Ki") if tokens else None
     from plait.benching import as_json, bench, table, written
     from plait.runtime.device import device_of
     from plait.runtime.progress import counted
@@ -61,8 +62,8 @@ def compare(file: Annotated[Path, typer.Argument(metavar="FILE", help="a .plait 
     from plait import files
     from plait.compiler.plan import kernels_of
     from plait.runtime.comparison import comparison
-    asked = [f"{k}={v}" for k, v in {"models": models, "fit": fit, "seeds": seeds, "budget": budget, "lr": lr, "patience": patience}.items()
-             if v is not None]
+    options = {"models": models, "fit": fit, "seeds": seeds, "budget": budget, "lr": lr, "patience": patience}
+    asked = {k: str(v) for k, v in options.items() if v is not None}
     wanted, settings = kernels_of(kernel or ()), files.single(files.overrides(set))
     if file.is_file(): comparison(files.opened(file, settings), name, asked)         # mistakes are told before torch is loaded
     from plait.comparing import as_json, compared, table

@@ -38,7 +38,7 @@ def run(folder: Path, name: str) -> dict[str, Any]:
     told = listed(folder)
     curves: dict[str, list[list[float | None]]] = {"train": [], "validation": []}
     for row in rows(folder):
-        if row.get("split") in curves: curves[row["split"]].append([_finite(row.get(k)) for k in KEPT])
+        if isinstance(row.get("split"), str) and row["split"] in curves: curves[row["split"]].append([_finite(row.get(k)) for k in KEPT])
     return {"name": name, "model": told.model, "state": told.state, "reason": told.reason, "step": told.step, "planned": told.planned,
             "loss": told.loss, "best": {k: {"value": v, "step": s} for k, (v, s) in told.best.items()}, "seconds": told.seconds,
             "rate": told.rate, "device": told.device, "begun": f"{told.date:%Y-%m-%d %H:%M}",

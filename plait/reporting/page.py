@@ -58,8 +58,9 @@ def write(out: Path, text: str) -> None:
     try:
         beside.write_text(text, encoding="utf-8")
         os.replace(beside, out)
-    except OSError as why:
-        raise error("E0640", f"`{out}` cannot be written: {why.strerror or why}", help="--out with another place") from None
+    except (OSError, UnicodeError) as why:
+        said = getattr(why, "strerror", None) or why
+        raise error("E0640", f"`{out}` cannot be written: {said}", help="--out with another place") from None
     finally:
         try: beside.unlink(missing_ok=True)
         except OSError: pass

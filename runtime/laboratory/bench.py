@@ -63,14 +63,14 @@ class Bench:
         return None if row.work is None else row.work / row.times.median / self.rate
 
     @property
-    def unsteady(self) -> float:
-        """How much a ratio that is shown changed from the first half of the rounds to the second."""
+    def unsteady(self) -> float | None:
+        """How much a ratio that is shown changed from the first half of the rounds to the second; None where there are too few."""
         ends = [(self.of(m, self.lengths[-1]).times, self.of(m, self.lengths[0]).times) for m in self.names]
         beside = [(self.of(m, n).times, self.of(self.against, n).times) for m in self.names for n in self.lengths]
         return unsteady([*ends, *beside])
 
     @property
-    def noisy(self) -> bool: return self.unsteady > STEADY
+    def noisy(self) -> bool | None: return None if self.unsteady is None else self.unsteady > STEADY
 
 
 def measure(subjects: Mapping[tuple[str, int], Subject], *, rounds: int = ROUNDS, device: torch.device, against: str,

@@ -1,6 +1,8 @@
 """A training step of a model that needs no data: random symbols, and the optimiser and clipping of its train block."""
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -40,7 +42,7 @@ def step_of(subject: Subject, device: torch.device, at_once: int | None = None) 
     """Forward, backward, clipping and update of a fresh model on a random batch, the same every time. at_once: sequences of a microbatch.
     Raises PlaitError where a dim has no value."""
     program = subject.program
-    given = tuple(x.to(device) for x in batch_of(program, subject.batch))
+    given = tuple(x.detach().to(device).requires_grad_(x.requires_grad) for x in batch_of(program, subject.batch))
     torch.manual_seed(0)
     module = Module(program, device=device, compile=subject.compile and not subject.loops, kernels=subject.kernels, loops=subject.loops)
     found = recipe(subject.file.spec, program.model, subject.file.values(program.model)) if program.loss is not None else None
@@ -66,8 +68,14 @@ def _plain(module: Module, optimizer: torch.optim.Optimizer, given: tuple[Tensor
 
 def batch_of(program: Program, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
     """Random inputs of so many sequences, whole, in the order of the program: symbols, with one more where the loss reads ahead, classes,
-    streams of normal numbers. Raises PlaitError where a size has no value."""
+    streams of normal numbers, which want a gradient, as in the middle of a model: so it is derived, too. Raises PlaitError where a size
+    has no value, and for more than memory could hold."""
     draw = torch.Generator().manual_seed(seed)
+    numbers = batch * sum(math.prod(program.sizes.integer(a.size) or 1 for a in i.value.axes[1:]) for i in program.inputs)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * numbers > there // 4:
+        raise error("E0633", f"a batch of {batch:,} sequences of {program.model} takes {8 * numbers / 2**30:,.1f} GiB for its inputs alone",
+                    numbers=f"this machine has {there / 2**30:,.1f} GiB", help="--batch 32, or shorter --lengths")
 
     def whole(size) -> int:
         found = program.sizes.integer(size)
@@ -79,6 +87,6 @@ def batch_of(program: Program, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
     for i in program.inputs:
         shape = [batch, *(whole(a.size) for a in i.value.axes[1:])]
         if i.kind == "tokens" and i.ahead and program.loss is not None: shape[1] += 1
-        if i.kind == "stream": made.append(torch.randn(shape, generator=draw))
+        if i.kind == "stream": made.append(torch.randn(shape, generator=draw).requires_grad_())
         else: made.append(torch.randint(whole(i.classes), shape, generator=draw))
     return tuple(made)

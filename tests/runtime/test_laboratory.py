@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import plait
 from plait import files
 from plait.cli import app
 from plait.compiler.costs.params import params
@@ -17,7 +18,8 @@ from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
 from plait.runtime.comparison import Comparison, Fit, comparison
 from plait.runtime.laboratory.bench import LOOP, measure
-from plait.runtime.laboratory.compare import Experiment, Patience, curve
+from plait.runtime.laboratory.compare import Experiment
+from plait.runtime.laboratory.outcome import Patience, curve
 from plait.runtime.laboratory.steps import Subject, batch_of
 from plait.runtime.laboratory.turns import Times, in_turn, unsteady
 from plait.runtime.module import Module
@@ -169,15 +171,15 @@ def test_no_size_is_said(spec, by, code):
 
 
 # -- the block ----------------------------------------------------------------------------------------------------------------------
-def block(text: str, *asked: str) -> Comparison:
+def block(text: str, **asked: str) -> Comparison:
     return comparison(files.opened("m.plait", text=SPEC + text), None, asked)
 
 
 def test_a_block_and_what_is_asked_before_it():
     text = "compare c { models = [second, first]; fit = params(2k, by = d); seeds = [1, 2]; budget = 4k steps; lr = [1e-3, 1e-2]; "
-    found = block(text + "patience = 3 }")
+    found = block(text := text + "patience = 3 }")
     assert found == Comparison("c", ("second", "first"), Fit(2000, ("d",)), (1, 2), Amount(4000, "steps"), (1e-3, 1e-2), 3)
-    assert block(text, "budget=1.5 minutes", "seeds=7").budget == Amount(1.5, "minutes")
+    assert block(text, budget="1.5 minutes", seeds="7").budget == Amount(1.5, "minutes")
     assert block("") == Comparison()
 
 
@@ -282,10 +284,120 @@ def test_a_folder_that_holds_something_else(spec, tmp_path):
     (tmp_path / "y").mkdir()
     (tmp_path / "y" / "experiment.json").write_text("{")
     with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "y", Comparison()).run()
-    assert "damaged" in wrong.value.diagnostics[0].message
+    assert "it is no JSON" in wrong.value.diagnostics[0].message
 
 
 def test_models_that_evaluate_no_loss(spec, tmp_path):
     spec.write_text(SPEC.replace("  every 2 steps { evaluate(loss) }\n", ""))
     with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison()).run()
     assert "evaluates no loss" in wrong.value.diagnostics[0].message
+
+
+# -- what would make a table of unlike things -----------------------------------------------------------------------------------------
+def test_other_data_is_refused(spec, tmp_path):
+    experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    (spec.parent / "corpus.txt").write_text("another text, of other letters; " * 20)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    assert wrong.value.diagnostics[0].code == "E0614"
+
+
+def test_a_run_whose_end_is_not_saved_is_gone_on_with(spec, tmp_path):
+    """Killed between its last rows and its last checkpoint: the same curve as of one that was not."""
+    run, = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run().runs
+    last = max((run.folder / "checkpoints").iterdir(), key=lambda p: p.name)
+    assert last.name.endswith("6")
+    for f in last.iterdir(): f.unlink()
+    last.rmdir()
+    rows = (run.folder / "metrics.jsonl").read_text().splitlines()
+    (run.folder / "metrics.jsonl").write_text("\n".join(rows[:-1]) + "\n")
+    again, = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run().runs
+    assert [(p.step, p.loss) for p in again.curve] == [(p.step, p.loss) for p in run.curve]
+
+
+def test_rates_that_are_nearly_alike_are_two_runs(spec, tmp_path):
+    found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(0.1234567, 0.12345678), budget=Amount(2, "steps"))).run()
+    assert len({r.folder for r in found.runs}) == 2
+
+
+def test_another_run_in_the_place_of_one(spec, tmp_path):
+    first = experiment(spec, tmp_path / "x", Comparison(models=("second",), seeds=(1, 2))).run().runs
+    first[0].folder.rename(tmp_path / "aside")
+    first[1].folder.rename(first[0].folder)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",), seeds=(1, 2))).run()
+    assert "another run" in wrong.value.diagnostics[0].message
+
+
+def test_train_blocks_that_differ(spec, tmp_path):
+    second = SPEC[SPEC.index("train {"):].replace("train {", "train second {").replace("stop = 6", "stop = 8")
+    spec.write_text(SPEC.replace("train {", "train first {") + second)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison()).run()
+    assert "differ in `stop`" in wrong.value.diagnostics[0].message
+    assert len(experiment(spec, tmp_path / "x", Comparison(budget=Amount(2, "steps"))).run().runs) == 2
+    spec.write_text(spec.read_text().replace("batch = 4", "batch = 8", 1))
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "y", Comparison(budget=Amount(2, "steps"))).run()
+    assert "differ in `batch`" in wrong.value.diagnostics[0].message
+
+
+def test_a_rate_that_diverges_counts_last(spec, tmp_path):
+    found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(1e-2, 1e30))).run()
+    assert [r.diverged for r in found.runs] == [False, True] and found.runs[1].best.loss == math.inf
+    assert [r.rate for r in found.chosen("second")] == [1e-2]
+    only = experiment(spec, tmp_path / "y", Comparison(rates=(1e30,))).run()
+    from plait.comparing import as_json, table
+    assert "diverged" in table(only)
+    assert json.dumps(as_json(only, CPU), allow_nan=False)
+
+
+def test_a_size_that_cannot_be_had(spec, tmp_path):
+    for wanted, said in ((Fit(1, ("d",)), "nearest"), (Fit(10**6, ("n",)), "do not depend")):
+        with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(fit=wanted)).run()
+        assert said in wrong.value.diagnostics[0].message
+    with pytest.raises(PlaitError) as wrong: block("compare c { fit = params(2M, by = [q, d]) }")
+    assert wrong.value.diagnostics[0].code == "E0401"
+
+
+def test_a_budget_shorter_than_a_step(spec, tmp_path):
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(budget=Amount(1e-9, "minutes"))).run()
+    assert "longer than the budget" in wrong.value.diagnostics[0].message
+
+
+def test_what_is_asked_of_an_experiment_that_goes_on(spec, tmp_path):
+    out = tmp_path / "x"
+    run("compare", spec, "--models", "second", "--budget", "2 steps", "--eager", "--rounds", "2", "--out", out)
+    for more in (("--seeds", "1,2"), ("--budget", "9 steps"), ("--set", "n=4"), ("--out", str(tmp_path / "z"))):
+        found = CliRunner().invoke(app, ["compare", str(out), *more])
+        assert found.exit_code == 1 and "goes on as it was asked for" in " ".join(found.output.split())
+    whole = json.loads((out / "experiment.json").read_text())
+    for name, value in (("comparison", None), ("spec", 5), ("step_seconds", None), ("step_seconds", {}), ("step_seconds", {"second": []}),
+                        ("step_seconds", {"second": [0.0]}), ("step_seconds", {"first": [0.1]}), ("step_seconds", {"second": ["x"]}),
+                        ("kernels", None), ("plait", 9), ("comparison", {"seeds": 3})):
+        (out / "experiment.json").write_text(json.dumps({**whole, name: value}))
+        found = CliRunner().invoke(app, ["compare", str(out)])
+        assert found.exit_code == 1 and "cannot be used" in " ".join(found.output.split()), (name, value, found.output)
+
+
+def test_files_of_one_name_are_told_apart(tmp_path):
+    for folder, d in (("a", 4), ("b", 8)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.plait").write_text(SPEC.replace("V <= 128", "V = 11").replace("d = 8", f"d = {d}"))
+    found = json.loads(run("bench", tmp_path / "a" / "m.plait", tmp_path / "b" / "m.plait", "--rounds", "1", "--eager", "--batch", "2",
+                           "--model", "second", "--json"))
+    assert len(found["rows"]) == 2 and len({r["work"] for r in found["rows"]}) == 2
+    assert found["unsteady"] is None and found["noisy"] is None                  # one round tells nothing of noise
+
+
+@pytest.mark.parametrize("args, said", [(("--lengths", "3,8", "--tokens", "16"), "no whole number"), (("--tokens", "8,16"), "list"),
+                                        (("--batch", "99999999999"), "GiB"), (("--by", "q"), "q")])
+def test_a_bench_that_would_not_be_what_was_asked(spec, args, said):
+    found = CliRunner().invoke(app, ["bench", str(spec), "--set", "V=11", "--rounds", "1", "--eager", *args])
+    assert found.exit_code == 1 and said in " ".join(found.output.split()) and "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("call", [
+    lambda p: plait.bench(), lambda p: plait.bench(p, tokens="32Ki"), lambda p: plait.bench(p, models=[1]),
+    lambda p: plait.bench(p, against=1),
+    lambda p: plait.bench(p, kernels="x"), lambda p: plait.bench(p, say=3), lambda p: plait.bench(p, tokens=0),
+    lambda p: plait.compare(p, seeds="one"), lambda p: plait.compare(p, lr=["x"]), lambda p: plait.compare(p, name=3),
+    lambda p: plait.compare(p, models=[1]), lambda p: plait.evaluate(p, 1), lambda p: plait.evaluate(p, average=0)])
+def test_what_a_script_gives_wrong(spec, call):
+    with pytest.raises(PlaitError): call(spec)
