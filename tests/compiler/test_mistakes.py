@@ -39,6 +39,7 @@ CASES = {
     "an undefined dim": (spec("linear(dff)"), "E0401", "dff", "`f` (32)"),
     "dims that define each other": ("plait 1\ndims { h = 2; d = h * k; k = d / h }\n", "E0404", "d = h * k", "define each other"),
     "heads that do not divide": (spec("attention(heads = h)", "n = 16; d = 1024; h = 12"), "E0301", "h", "8 or 16"),
+    "heads that do not divide a huge width": (spec("attention(heads = h)", "n = 16; d = 10^15; h = 7"), "E0301", "h", "5 or 8"),
     "a branch of another width": (spec("residual { linear(f); gelu }"), "E0310", "residual", "[n, f]"),
     "one part": (spec("reversible(repeat = 2) { attend: { attention(heads = h) } }"), "E0310", "reversible", "at least two"),
     "a size that is not whole": (spec("linear(d / 3)"), "E0302", "d / 3", "whole"),
