@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proof bench lint clean wheel
+.PHONY: demo test proof bench studies lint browser clean wheel
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -32,8 +32,15 @@ lint: $(VENV)/.tested
 # A process a core, each with one thread: the tests are many and small.
 SIDE_BY_SIDE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-test: lint
+test: lint browser
 	$(SIDE_BY_SIDE)
+
+# The tests of `plait report` look at its page in a browser. Where there is none, and none can be installed without asking, they are skipped.
+browser:
+	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do "$$name" --version >/dev/null 2>&1 && exit; done; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	{ test "$$(id -u)" = 0 && { apt-get install -qq -y chromium || apt-get update -qq && apt-get install -qq -y chromium; } \
+	  && chromium --version; } </dev/null >/dev/null 2>&1 || echo "no browser: its tests are skipped (apt-get install chromium)"
 
 # What takes longer: the training bars. PLAIT_DATA names the folder of the corpora; a bar without its corpus is skipped and says so.
 proof: $(VENV)/.tested
@@ -43,6 +50,10 @@ proof: $(VENV)/.tested
 bench: $(VENV)/.tested
 	$(BIN)/pip install -qq -e '.[peers]'
 	$(BIN)/python -m benchmarks
+
+# The studies of examples/ in their short forms. Their long forms, each some minutes to an hour, are `python examples/NAME/study.py`.
+studies: $(VENV)/.tested
+	for study in examples/*/study.py; do echo "$$study"; $(BIN)/python "$$study" --short || exit 1; done
 
 wheel: $(VENV)/.tested
 	rm -rf build dist

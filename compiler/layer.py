@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated, Literal
 
 import sympy as sp
@@ -138,12 +139,16 @@ def sequence(x: Value) -> Axis:
     return found[0]
 
 
+FARTHEST = 10**5                                               # from what was written to a size that would do
+
+
 def divided(b: Builder, whole, parts, argument: str, message: str) -> sp.Expr:
     """whole / parts, which must be an integer where both are known; else a Mistake with sizes that would do."""
     whole, parts = sp.sympify(whole), sp.sympify(parts)
     w, p = b.sizes.integer(whole), b.sizes.integer(parts)
     if w is not None and p is not None and (p < 1 or w % p):
-        near = sorted((k for k in range(1, w + 1) if w % k == 0), key=lambda k: (abs(k - p), k))[:2]
+        tried = (k for far in range(FARTHEST) for k in dict.fromkeys((p - far, p + far)) if 1 <= k <= w and w % k == 0)
+        near = list(islice(tried, 2)) or [1]
         around = [m for m in (w - w % p, w - w % p + p) if m > 0]
         fits = f"{argument if parts.is_number else parts} = {' or '.join(map(str, sorted(near)))}"
         other = f"; or {whole} = {' or '.join(map(str, around))}" if whole.is_Symbol else ""

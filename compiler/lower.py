@@ -57,14 +57,14 @@ OPAQUE = frozenset(k.name for k in KERNELS if k.opaque)
 LOOKS = frozenset({torch.permute, torch.reshape, torch.transpose, torch.unsqueeze, torch.Tensor.expand})
 
 
-def lower(graph: Graph, sizes: Sizes, kernels: Mapping[str, Emission], *, compile: bool = False) -> nn.Module:
+def lower(graph: Graph, sizes: Sizes, kernels: Mapping[str, Emission], *, compile: bool = False, recorded: bool = False) -> nn.Module:
     """A module that takes the graph's inputs in order and gives a tuple of its outputs.
 
     A parameter with an axis of copies in front is handed over as a tuple of tensors, one a copy, nested where copies are.
     Dims that `sizes` does not bind, the batch among them, are read from the shapes of the inputs at each call. `kernels` gives
     the emission of every claimed region; KeyError if one is missing. compile: runs of primitives and traceable kernels are compiled,
-    each once; loops and opaque kernels run between them."""
-    return Lowering(sizes, kernels, compile).module(graph)
+    each once; loops and opaque kernels run between them. recorded: recurrences are plain loops, of which autograd records every step."""
+    return (Recorded if recorded else Lowering)(sizes, kernels, compile).module(graph)
 
 
 def nested(v: Value) -> bool:
@@ -73,7 +73,9 @@ def nested(v: Value) -> bool:
 
 
 class Lowering:
-    """One graph being written. Values become nodes, in the order of their axes; consts stay Python numbers."""
+    """One graph being written. Values become nodes, in the order of their axes; consts stay Python numbers. scans: a recurrence is a scan
+    where it can be one."""
+    scans = True
 
     def __init__(self, sizes: Sizes, kernels: Mapping[str, Emission], compile: bool, inverted: bool = False):
         self.sizes, self.kernels, self.compile, self.inverted = sizes, kernels, compile, inverted
@@ -327,7 +329,8 @@ class Lowering:
         each = op.index is not None and op.index in free(op.body, replace(self.sizes, bound={}))
         count = self.sizes.integer(op.axis.size)
         if each and count is None: raise NotImplementedError(f"{op.axis} copies that differ, and no number of them")
-        if not loose and scannable(op, OPAQUE) and not any(map(self.apart, n.ins)): return self.scan(n, self.constants(n.ins))
+        if self.scans and not loose and scannable(op, OPAQUE) and not any(map(self.apart, n.ins)):
+            return self.scan(n, self.constants(n.ins))
         states = tuple(v.axes for v in op.body.ins[:op.carried])
 
         def at(t: int) -> Sizes:
@@ -339,7 +342,7 @@ class Lowering:
             made = [[Lowering(at(t), self.kernels, self.compile, True).module(p.graph, (p.layout,), loose) for p in steps.parts]
                     for t in numbers]
             return Inverse(op, steps, made, [[self.end(p, at(t)) for p in steps.parts] for t in numbers])
-        bodies = [Lowering(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
+        bodies = [type(self)(at(t), self.kernels, self.compile, self.inverted).module(op.body, states, loose) for t in numbers]
         ends = [self.tail(op, at(t), loose) for t in numbers]
         return Trips(op, bodies, op.axis.role == "sequence", tuple(self.apart(v) for v in n.outs[op.carried:]), ends)
 
@@ -370,6 +373,11 @@ class Lowering:
         if found is None: return None
         low = Lowering(sizes, self.kernels, self.compile, self.inverted)
         return Ending(low.module(found.before, (), loose), low.module(found.pull, (), loose), found.reads, found.found, len(loose))
+
+
+class Recorded(Lowering):
+    """Recurrences as a person would write them: a loop over the steps, all of whose operations autograd records."""
+    scans = False
 
 
 class Unrecorded(Lowering):

@@ -41,7 +41,7 @@ def evaluate(e: sp.Expr, at: Mapping[sp.Symbol, Numeric]) -> Numeric:
     if isinstance(e, CeilLog2): return _ceil_log(evaluate(e.args[0], at), 2)
     if isinstance(e, sp.ceiling | sp.floor):
         inner = e.args[0]
-        base = _log_base(inner)
+        base = log_base(inner)
         if base is not None and isinstance(e, sp.ceiling):
             return _ceil_log(evaluate(base[0], at), evaluate(base[1], at))
         x = evaluate(inner, at)
@@ -102,7 +102,7 @@ def _whole(x: Numeric) -> Numeric:
     return int(x) if isinstance(x, Fraction) and x.denominator == 1 else x
 
 
-def _log_base(e: sp.Expr):
+def log_base(e: sp.Expr):
     """(x, base) of log(x)/log(base), else None."""
     if isinstance(e, sp.Mul) and len(e.args) == 2:
         for p, q in (e.args, e.args[::-1]):

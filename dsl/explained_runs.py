@@ -154,11 +154,16 @@ RUNS: dict[str, Entry] = {
         "by `--set`. Only the vocabulary of a text may stay free; the data binds it.",
         "plait train m.plait              # dims { V <= 256; n; d = 64 }\n", "plait train m.plait --set n=128\n"),
     "E0640": (
-        "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form.",
+        "Plots and pictures are drawn by matplotlib, which comes with the extra `plot`, into a file whose ending says its form. A report "
+        "is one `.html` file; the times that it shows are the JSON of a benchmark.",
         "plait plot specs/table1.plait --x n --out plot.txt\n", "plait plot specs/table1.plait --x n --out plot.svg\n"),
     "E0641": (
         "An audit executes the model, forward and backward, several times. Small sizes show the same: the expressions do not change.",
         "plait audit specs/reformer.plait\n", "plait audit specs/reformer.plait --set n=512 --set g=16 --set d=64 --set V=32\n"),
+    "E0642": (
+        "A comparison trains several models of a spec on one budget, with the same data, and holds their validation losses side by side. "
+        "Its keys are models, fit, seeds, budget, lr and patience, each once; the train block must evaluate the loss.",
+        trained(also="compare sizes {\n  seed = 3\n}"), trained(also="compare sizes {\n  seeds = [1, 2, 3]\n}")),
     "E0660": (
         "torch.export and ONNX write a program without loops of their own: what repeats is unrolled, for one length, and every operator "
         "must have a form there. The message names what has none. The weights and the spec can always be exported.",

@@ -5,13 +5,21 @@
     print(spec.table())                                   # derived, without torch
     model = plait.compile("specs/shakespeare.plait")      # a torch.nn.Module
     model = plait.load_run("runs/demo")                   # the same with trained weights
+    plait.report("specs/table1.plait", out="report.html") # a page about it
 """
 from __future__ import annotations
 
 from plait.api import Spec, calibrate, compile, load, predict, train
 from plait.dsl.errors import PlaitError
+from plait.laboratory import bench, compare, evaluate
 from plait.loading import from_safetensors, load_run
 from plait.render import Table
+from plait.reporting import report
 
+<<<<<<< HEAD
 __all__ = ["PlaitError", "Spec", "Table", "calibrate", "compile", "from_safetensors", "load", "load_run", "predict", "train"]
+=======
+__all__ = ["PlaitError", "Spec", "Table", "bench", "compare", "compile", "evaluate", "from_safetensors", "load", "load_run", "report",
+           "train"]
+>>>>>>> main
 __version__ = "0.1.0"

@@ -87,7 +87,7 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     from plait.runtime.device import device_of
     from plait.runtime.module import Module, target_of
     name, where = chosen(spec.file, model), device_of(device)
-    wanted = _kernels(kernels)
+    wanted = kernels_asked(kernels)
     program = expand(spec.file, name, loss=True)
     if memory is not None:
         found = fit(program, bytes_of(memory), batch, target_of(where.type), wanted)
@@ -95,7 +95,7 @@ def compile(spec_or_path: Spec | str | Path, model: str | None = None, set: Mapp
     return Module(program, device=where, compile=compile, kernels=wanted)
 
 
-def _kernels(kernels: Mapping[str, str] | None) -> dict[str, str]:
+def kernels_asked(kernels: Mapping[str, str] | None) -> dict[str, str]:
     """Checked. Raises PlaitError."""
     from plait.compiler.plan import kernels_of
     if kernels is not None and not isinstance(kernels, Mapping):
@@ -114,7 +114,7 @@ def train(path: str | Path, model: str | None = None, set: Mapping[str, object] 
     steps = given.count(steps, "steps", 1) if steps is not None else None
     out = given.path(out, "a run") if out is not None else None
     return start(given.path(path, "a spec"), model, given.single(set), device, steps, out, compile, given.console(console),
-                 _kernels(kernels), most, shard, offload)
+                 kernels_asked(kernels), most, shard, offload)
 
 
 def calibrate(device: str = "cpu", dtype: str = "float32", told: Callable[[str], None] = lambda what: None) -> Measured:
@@ -142,4 +142,4 @@ def predict(path: str | Path, model: str | None = None, set: Mapping[str, object
     steps = given.count(steps, "steps", 1) if steps is not None else None
     where = given.path(machine, "a machine") if machine is not None else None
     settings = files.overrides(given.settings(set))
-    return predicted(given.path(path, "a spec"), model, settings, batch, steps, where, measure, _kernels(kernels))
+    return predicted(given.path(path, "a spec"), model, settings, batch, steps, where, measure, kernels_asked(kernels))

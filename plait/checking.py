@@ -44,7 +44,8 @@ def batch_of(file: File, model: str, whole: bool = False) -> int:
 
 def check(file: File) -> Checked:
     """Expand every model with its loss, read every train block. Raises PlaitError with what is wrong in all of them."""
-    from plait.runtime.recipe import recipe  # reads a train block; knows no torch
+    from plait.runtime.comparison import comparison  # reads a compare block; knows no torch
+    from plait.runtime.recipe import recipe  # likewise, a train block
     wrong: list[Diagnostic] = []
     warnings: list[Diagnostic] = []
     for name in file.models:
@@ -53,5 +54,8 @@ def check(file: File) -> Checked:
             recipe(file.spec, name, file.values(name))
             warnings += meant(file, name)
         except PlaitError as e: wrong += [d for d in e.diagnostics if d not in wrong]
+    for name in dict.fromkeys(c.name for c in file.compares):
+        try: comparison(file, name)
+        except PlaitError as e: wrong += e.diagnostics
     if wrong: raise PlaitError(*wrong[:LIMIT])
     return Checked(tuple(file.models), tuple(warnings))

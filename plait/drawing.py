@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def layers(program: Program) -> networkx.DiGraph:
     """A vertex an input, an output, and a statement of the spec (where one is passed twice, a vertex each time); an edge a stream.
-    Vertices carry `label` and `copies`."""
+    Vertices carry `label` and `copies`, those of statements their place `at` and the nodes that came from it; an edge where nothing but
+    a mask passes carries `mask`."""
     import networkx
     g = networkx.DiGraph()
     made: dict[Value, str] = {}
@@ -33,6 +34,7 @@ def layers(program: Program) -> networkx.DiGraph:
 def _walk(g: networkx.DiGraph, program: Program, graph: Graph, made: dict[Value, str], copies: str) -> None:
     for n in graph.nodes:
         read = {made[v] for v in n.ins if v in made}
+        told = {made[v] for v in n.ins if v in made and v.kind != "mask"}
         if n.body is not None:
             inside = {i: made[v] for i, v in zip(n.body.ins, n.ins) if v in made}
             more = f"× {n.op.axis.size}" if isinstance(n.op, Loop) and n.op.axis.role == "copies" else ""
@@ -41,7 +43,8 @@ def _walk(g: networkx.DiGraph, program: Program, graph: Graph, made: dict[Value,
             continue
         if not read: continue                                 # made from parameters and numbers alone
         at = _vertex(g, program, n, read, copies)
-        for r in read - {at}: g.add_edge(r, at)
+        for r in read - {at}: g.add_edge(r, at, mask=r not in told and g.edges.get((r, at), {}).get("mask", True))
+        g.nodes[at]["nodes"].append(n)
         made |= dict.fromkeys(n.outs, at)
 
 
@@ -51,7 +54,7 @@ def _vertex(g: networkx.DiGraph, program: Program, n: Node, read: set[str], copi
     name = program.places.get(n.at, n.at.rsplit("/", 1)[-1])
     k = 0
     while (at := f"{n.at} {k}") in g and any(r != at and networkx.has_path(g, at, r) for r in read): k += 1
-    if at not in g: g.add_node(at, label=_label(name, n, k), copies=copies)
+    if at not in g: g.add_node(at, label=_label(name, n, k), copies=copies, at=n.at, nodes=[])
     return at
 
 

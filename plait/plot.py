@@ -3,11 +3,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.compiler.curves import Crossing, Curve
 from plait.dsl.errors import error
 from plait.schedule import Schedule
+
+if TYPE_CHECKING:
+    from plait.runtime.laboratory.outcome import Compared
 
 UNITS = {"work": "multiply-adds", "sequential": "operations that wait for each other", "path": "steps between the farthest positions",
          "params": "parameters", "saved": "bytes", "peak": "bytes"}
@@ -64,6 +67,26 @@ def draw_schedules(found: Sequence[Schedule], out: Path, title: str) -> None:
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
         _written(figure, out, title)
+    finally: plt.close(figure)
+
+
+def draw_comparison(found: Compared, out: Path) -> None:
+    """Validation loss of an experiment against steps and against seconds, a colour a model, each run's own minimum marked.
+    Raises ImportError where matplotlib is not there."""
+    from matplotlib import pyplot as plt
+    plt.switch_backend("Agg")
+    figure, panels = plt.subplots(1, 2, figsize=(12.0, 4.5), sharey=True)
+    try:
+        for k, m in enumerate(found.ranking):
+            for run in found.chosen(m):
+                for panel, at in zip(panels, ("step", "seconds")):
+                    panel.plot([getattr(p, at) for p in run.curve], [p.loss for p in run.curve], color=f"C{k}", alpha=0.8,
+                               label=m if run is found.chosen(m)[0] else None)
+                    if run.curve: panel.plot([getattr(run.best, at)], [run.best.loss], "o", color=f"C{k}", markersize=4)
+        for panel, name in zip(panels, ("step", "seconds of steps")): panel.set(xlabel=name); panel.grid(alpha=0.3)
+        panels[0].set(ylabel="validation loss")
+        panels[0].legend(fontsize=8)
+        _written(figure, out, found.comparison.name or found.folder.name)
     finally: plt.close(figure)
 
 

@@ -123,7 +123,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         step = row["step"]
         found["step"] = max(found["step"], step)
         if row.get("split") == "train" and _number(row.get("loss")): found["loss"] = row["loss"]
-        if _number(row.get("seconds")) and _number(row.get("tokens")) and row["seconds"] > 0:
+        if _number(row.get("seconds")) and _number(row.get("tokens")) and row["seconds"] > 1e-9:
             found |= {"seconds": row["seconds"], "tokens": row["tokens"], "rate": row["tokens"] / row["seconds"]}
         if row.get("split") != "validation": continue
         for name, value in row.items():

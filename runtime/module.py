@@ -36,11 +36,13 @@ class Module(nn.Module):
     inputs that may be padded `<name>_mask` [b, n], true where a symbol is (default: everywhere, and a negative symbol is padding).
     While training, the key of all randomness is drawn from torch's global CPU generator once a call; in evaluation it is fixed and
     dropout is off. Parameters are named by their places in the spec (`logits.2.3.attend.1.weight`), drawn in order from torch's
-    global generator. kernels: region → kernel or `body`, against the plan's choice. Raises PlaitError for inputs that do not fit."""
+    global generator. kernels: region → kernel or `body`, against the plan's choice. loops: recurrences that no kernel takes are plain
+    loops in Python, not scans. Raises PlaitError for inputs that do not fit."""
 
     def __init__(self, program: Program, device: str | torch.device = "cpu", compile: bool = True,
-                 kernels: Mapping[str, str] | None = None, dtype: torch.dtype = torch.float32):
+                 kernels: Mapping[str, str] | None = None, dtype: torch.dtype = torch.float32, loops: bool = False):
         super().__init__()
+        self._loops = loops
         self.program, self._compiles, self.forced = program, compile, dict(kernels or {})
         self.autocast: torch.dtype | None = None           # products in this dtype, whatever the caller's own autocast
         self._lowered: dict[tuple[str, bool, str], nn.Module] = {}
@@ -146,7 +148,7 @@ class Module(nn.Module):
             # products joined as one would keep their weights side by side, whole, until backward
             target = target_of(device, torch.float32 if first is None else first.dtype, self._compiles and not self.sharded)
             made = plan(graph if self.training else evaluation(graph, self.program.sizes), self.program.sizes, target, self.forced)
-            self._lowered[at] = lower(made.graph, self.program.sizes, EMISSIONS, compile=self._compiles)
+            self._lowered[at] = lower(made.graph, self.program.sizes, EMISSIONS, compile=self._compiles, recorded=self._loops)
         return self._lowered[at]
 
     # -- inputs --------------------------------------------------------------------------------------------------------------

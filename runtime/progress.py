@@ -1,7 +1,7 @@
 """What a person sees while a model trains: one bar on a terminal, one plain line an event elsewhere."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -58,3 +58,15 @@ def progress(console: Console | None, first: int, last: int, meter: Meter | None
                TextColumn("{task.fields[rate]}"), TextColumn("{task.fields[share]}"), TextColumn("{task.fields[memory]}"),
                TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar: yield _Bar(bar, first, last, meter)
+
+
+@contextmanager
+def counted(console: Console | None, last: int, what: str) -> Iterator[Callable[[int], None]]:
+    """A bar of so many things that are done one after another, on a terminal. Gives what is told how many are done."""
+    if console is None or not console.is_terminal:
+        yield lambda k: None
+        return
+    with Progress(TextColumn(f"{{task.completed:,.0f}} / {{task.total:,.0f}} {what}"), BarColumn(), TimeRemainingColumn(), console=console,
+                  transient=True) as bar:
+        task = bar.add_task("", total=last)
+        yield lambda k: bar.update(task, completed=k)

@@ -57,7 +57,7 @@ def begin(folder: Path, model: str, dataset: Dataset, device: torch.device, tabl
 
 def commit(folder: Path, spec_text: str) -> None:
     """The last file of a new run, after its first checkpoint: a folder with a spec is a run, and can be resumed."""
-    try: _replace(folder / SPEC, spec_text)
+    try: replace(folder / SPEC, spec_text)
     except OSError as why: raise _unkept(folder, why) from None
 
 
@@ -162,7 +162,7 @@ def other_data(folder: Path, dataset: Dataset, code: str = "E0614") -> Diagnosti
 
 def measured(folder: Path, content: Mapping) -> None:
     """Puts what was derived beside what was measured. It is for people only: a disk that is full does not end a training for it."""
-    try: _replace(folder / MEASURED, json.dumps(content, indent=1) + "\n")
+    try: replace(folder / MEASURED, json.dumps(content, indent=1) + "\n")
     except OSError: (folder / f".{MEASURED}.new").unlink(missing_ok=True)
 
 
@@ -191,9 +191,9 @@ def rewind(folder: Path, step: int) -> None:
     """Drops the rows behind a step, which a resumed run writes again. Raises PlaitError where the disk does not take the rest."""
     kept = [r for r in rows(folder) if r["step"] <= step]
     try:
-        _replace(folder / ROWS, "".join(json.dumps(r) + "\n" for r in kept))
-        _replace(folder / TABLE, "\n".join([",".join(COLUMNS), *_table_rows(folder, step, kept)]) + "\n")
-        _replace(folder / SAMPLES, "".join(json.dumps(r) + "\n" for r in rows(folder, SAMPLES) if r["step"] <= step))
+        replace(folder / ROWS, "".join(json.dumps(r) + "\n" for r in kept))
+        replace(folder / TABLE, "\n".join([",".join(COLUMNS), *_table_rows(folder, step, kept)]) + "\n")
+        replace(folder / SAMPLES, "".join(json.dumps(r) + "\n" for r in rows(folder, SAMPLES) if r["step"] <= step))
     except OSError as why: raise _unwritten(folder, step, why) from None
 
 
@@ -215,7 +215,7 @@ def _write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=1, default=str) + "\n")
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
     """All of it or nothing, whenever the machine stops."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text)

@@ -44,11 +44,12 @@ class Run:
 
 def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, spec_text: str, steps: int | None = None,
           device: torch.device | str = "cpu", table: dict | None = None, plan: dict | None = None,
-          console: Console | None = None, derived: Callable[[], Derived] | None = None, ranks: Ranks = ALONE) -> Run:
+          console: Console | None = None, derived: Callable[[], Derived] | None = None, ranks: Ranks = ALONE,
+          enough: Callable[[], bool] | None = None) -> Run:
     """Trains a fresh module into a new folder, up to the recipe's stop or to `steps`. The schedule's horizon stays the recipe's
     stop, so that `steps` cuts a run short without changing it. A checkpoint is written before the first step (that shows that
     the model can be saved) and at the end, besides those asked for. derived: what a step should take, to be put beside what it takes.
-    ranks: the processes that share every batch; the first writes.
+    ranks: the processes that share every batch; the first writes. enough: asked after every evaluation; true ends the run there.
 
     Raises PlaitError for a recipe this version cannot train, a folder that holds a run, and a loss that is not finite."""
     trainable(recipe)
@@ -62,14 +63,14 @@ def train(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, 
         t = Training(module, recipe, dataset, folder, device, stop, state, derived, ranks)
         t.save()
         if ranks.lead: record.commit(folder, spec_text)
-        return t.run(steps, console)
+        return t.run(steps, console, enough)
 
 
 def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *, steps: int | None = None,
            device: torch.device | str = "cpu", console: Console | None = None, derived: Callable[[], Derived] | None = None,
-           ranks: Ranks = ALONE) -> Run:
+           ranks: Ranks = ALONE, enough: Callable[[], bool] | None = None) -> Run:
     """Goes on from the newest complete checkpoint of a run, up to `steps` in all (the recipe's stop by default), bit for bit as if
-    it had never stopped. `module`, `recipe` and `dataset` are made from the run's own spec.
+    it had never stopped. `module`, `recipe` and `dataset` are made from the run's own spec. enough: as in `train`.
 
     Raises PlaitError for a folder without a run, without a sound checkpoint, and for data that has changed."""
     trainable(recipe)
@@ -87,7 +88,7 @@ def resume(module: nn.Module, recipe: Recipe, dataset: Dataset, folder: Path, *,
         if console and device.type == "cpu" and state.threads != torch.get_num_threads():
             now = torch.get_num_threads()
             console.print(f"the run used {state.threads} threads, this one uses {now}: sums may differ in their last bits")
-        return t.run(steps, console)
+        return t.run(steps, console, enough)
 
 
 def _can_be_sampled(module: nn.Module, recipe: Recipe, dataset: Dataset) -> None:
@@ -114,8 +115,8 @@ class Training:
         self.halted = False                                # some rank was asked to stop
         self.loss, self.lr, self.metrics = math.nan, math.nan, dict[str, float | int]()
 
-    def run(self, steps: int | None, console: Console | None) -> Run:
-        """The loop, from the state's step to `steps`, or to the recipe's stop."""
+    def run(self, steps: int | None, console: Console | None, enough: Callable[[], bool] | None = None) -> Run:
+        """The loop, from the state's step to `steps`, or to the recipe's stop, or until it is `enough`."""
         self.module.train()
         end = self.stop.last(self.state) if steps is None else steps
         known = steps is not None or self.recipe.stop.unit in ("steps", "epochs")
@@ -126,8 +127,9 @@ class Training:
             while not self.stop.reached(self.state, steps) and not self.halted:
                 if not self._step(batches, stopped.is_set, steps, shown): break
                 ended = self.stop.reached(self.state, steps)
-                self._act(ended, shown)
+                measured = self._act(ended, shown)
                 follow()
+                if measured and enough is not None and enough(): break
             cut = self.halted and not self.stop.reached(self.state, steps)
             if self.saved != self.state.step: self.save()
             if self.meter is not None and self.meter.steps and self.ranks.lead:
@@ -166,8 +168,8 @@ class Training:
                        tokens=self.state.tokens)
         return True
 
-    def _act(self, ended: bool, shown: Shown) -> None:
-        """What the recipe wants done after this step. Rows come before the checkpoint: what is saved is not lost."""
+    def _act(self, ended: bool, shown: Shown) -> bool:
+        """What the recipe wants done after this step; was anything evaluated? Rows come before the checkpoint: what is saved is kept."""
         due = [a for e in self.recipe.every if self.state.step % e.period == 0 for a in e.actions]
         asked = tuple(dict.fromkeys(m for a in due for m in a.metrics))
         if ended: asked = tuple(dict.fromkeys((*asked, *(self.recipe.metrics if not asked else ()), *filter(None, [self.recipe.best]))))
@@ -177,6 +179,7 @@ class Training:
                 if a.kind == "sample": self._sample(a, shown)
             self.spread.settle()
         if ended or any(a.kind == "checkpoint" for a in due): self._judge(asked); self.save()
+        return bool(asked)
 
     def _judge(self, measured: tuple[str, ...]) -> None:
         """Is this the best checkpoint so far?"""

@@ -34,7 +34,8 @@ class Path:
     """exact: the closed form where one is known to be exact, for widths of 2 and more. value: the number; None while a dim is
     free, or not connected. connected: None while that depends on free dims (`why` says on what). copies: of a stack. reach:
     back, ahead and positions, each with exact and value. witness: (input, output), not connected, or farthest apart. assumed:
-    some reach is data-dependent, and taken as all that the mask allows."""
+    some reach is data-dependent, and taken as all that the mask allows. needs: what must be 1 or more for the closed form to hold, for
+    whoever puts other values into it."""
     exact: sp.Expr | None = None
     value: int | None = None
     connected: bool | None = None
@@ -44,6 +45,7 @@ class Path:
     witness: tuple[int, int] | None = None
     assumed: bool = False
     why: str = ""
+    needs: tuple[sp.Expr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,16 @@ def _narrow(r: _Read, sizes: Sizes, shift: Size = 0) -> bool:
     return any(sizes.integer(s) == 1 for s in dims) or any(sizes.integer(e) == 0 for e in ends(r.base))
 
 
-def _kept(p: Path, exact: sp.Expr, sizes: Sizes) -> Path:
+def _needs(r: _Read, shift: Size = 0) -> tuple[sp.Expr, ...]:
+    """What `_narrow` asks, as expressions that are 1 or more."""
+    n = sp.sympify(r.n)
+    widths = sorted(symbols(r.base) | symbols(n), key=str)
+    return tuple(dict.fromkeys([n - 1 - shift, *(w - 1 for w in widths), *map(abs, ends(r.base))]))
+
+
+def _kept(p: Path, exact: sp.Expr, needs: tuple[sp.Expr, ...], sizes: Sizes) -> Path:
     """A counted path with the closed form, if that holds here too."""
-    try: return replace(p, exact=exact) if p.value is not None and sizes.value(exact) == p.value else p
+    try: return replace(p, exact=exact, needs=needs) if p.value is not None and sizes.value(exact) == p.value else p
     except ZeroDivisionError: return p
 
 
@@ -105,13 +114,14 @@ def as_written(graph: Graph, source: Value, sizes: Sizes, output: Value | None =
         s = forms.solved(r.chain, r.n)
         exact, spare = forms.path(s, r.n)
     except NoForm as e: return _counted(graph, source, sizes, output, f"no closed form: {e}")
-    if _narrow(r, sizes, s.shift): return _kept(_counted(graph, source, sizes, output, NARROW), exact, sizes)
+    needs = (*_needs(r, s.shift), *([sp.sympify(spare) + 1] if spare != sp.oo else []))
+    if _narrow(r, sizes, s.shift): return _kept(_counted(graph, source, sizes, output, NARROW), exact, needs, sizes)
     room, length = sizes.integer(spare) if spare != sp.oo else 0, sizes.integer(r.n)
     connected = True if spare == sp.oo or forms.sure(tidy(spare)) else None if room is None else room >= 0
     witness = None if length is None else _ends(s, length, sizes, connected)
     why = "" if connected else f"connected where {sp.sympify(r.n) - 1} ≤ {tidy(spare + r.n - 1)}"
     return Path(exact if connected is not False else None, sizes.integer(exact) if connected else None, connected,
-                reach=_reach(s, r.n, sizes), witness=witness, assumed=r.assumed, why=why)
+                reach=_reach(s, r.n, sizes), witness=witness, assumed=r.assumed, why=why, needs=needs)
 
 
 def _ends(s: Solved, n: int, sizes: Sizes, connected: bool | None) -> tuple[int, int]:
@@ -199,9 +209,9 @@ def stacked(graph: Graph, source: Value, sizes: Sizes) -> Path | None:
     except NoForm as e: return _stack(graph, source, sizes, f"no closed form: {e}")
     if _narrow(r, sizes):
         counted = _stack(graph, source, sizes, NARROW)
-        return None if counted is None else _kept(counted, exact, sizes)
+        return None if counted is None else _kept(counted, exact, _needs(r), sizes)
     count = sizes.integer(copies)
-    return Path(exact, sizes.integer(exact), True, copies, max(1, count) if count is not None else None, assumed=r.assumed)
+    return Path(exact, sizes.integer(exact), True, copies, max(1, count) if count is not None else None, assumed=r.assumed, needs=_needs(r))
 
 
 def _stack(graph: Graph, source: Value, sizes: Sizes, why: str) -> Path | None:

@@ -7,30 +7,35 @@ import sympy as sp
 from plait.compiler.axis import axis
 from plait.compiler.builder import Builder, Init
 from plait.compiler.graph import Value
-from plait.compiler.layer import Mistake, Pair, Size, Stream, feature, layer, sequence
+from plait.compiler.layer import Mistake, Number, Pair, Size, Stream, feature, layer, sequence
+from plait.compiler.layers.linear import deviation
 
 BASE = sp.Integer(10000)
 
 
-def small(width: sp.Expr) -> Init:
-    """Vectors of length about 1, as the embeddings they are added to."""
-    return Init("normal", 1 / sp.sqrt(width))
+def small(width: sp.Expr, std: sp.Expr | None = None) -> Init:
+    """By itself vectors of length about 1, as the embeddings they are added to."""
+    return Init("normal", 1 / sp.sqrt(width) if std is None else std)
 
 
 @layer
 def positions(b: Builder, x: Stream, kind: Literal["sinusoidal", "learned", "axial", "rotary"], *, max: Size | None = None,
-              grid: Pair | None = None, widths: Pair | None = None) -> Stream:
+              grid: Pair | None = None, widths: Pair | None = None, std: Number | None = None) -> Stream:
     """Adds a vector for each position: [n, d] → [n, d].
 
     sinusoidal: sin and cos of growing periods (Vaswani et al. 2017, section 3.5), no parameters. learned: a table of `max`
-    rows, by default n as the file has it. axial: a row and a column vector of a grid side by side (Reformer, section 4).
+    rows, by default n as the file has it. axial: a row and a column vector of a grid side by side (Reformer, section 4). Both start with
+    the deviation std, 1/√d where it is left out.
     rotary: nothing is added; every attention that follows turns its queries and keys by their position (Su et al. 2021)."""
     feature(x.value), sequence(x.value)
     _only(kind, learned={"max": max}, axial={"grid": grid, "widths": widths})
+    if std is not None and kind in ("sinusoidal", "rotary"):
+        raise Mistake("E0504", f"`std` is of first weights, and {kind} positions have none", "std", help="positions(learned, std = 0.02)")
+    deviation(b, std)
     if kind == "rotary": return replace(x, rotary=BASE)
     if kind == "sinusoidal": table = _sinusoidal(b, x.value)
-    elif kind == "learned": table = _learned(b, x.value, max)
-    else: table = _axial(b, x.value, grid, widths)
+    elif kind == "learned": table = _learned(b, x.value, max, std)
+    else: table = _axial(b, x.value, grid, widths, std)
     return x.to(b.add(x.value, table))
 
 
@@ -69,7 +74,7 @@ def _sinusoidal(b: Builder, x: Value) -> Value:
     return b.merge(b.concat("pair", *sides), "half", pair.name, d)
 
 
-def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
+def _learned(b: Builder, x: Value, most: sp.Expr | None, std: sp.Expr | None) -> Value:
     n, d, sizes = sequence(x), feature(x), b.sizes
     if most is None:
         file, now = (sizes.written.get(n.size), sizes.integer(n.size)) if n.size.is_Symbol else (None, None)
@@ -82,11 +87,11 @@ def _learned(b: Builder, x: Value, most: sp.Expr | None) -> Value:
         raise Mistake("E0303", f"there are learned positions for {have} places, and the sequence has {want}", "max", (n.size, most),
                       help=f"positions(learned, max = {want})")
     if not sizes.same(most, n.size): b.demand(sp.Le(n.size, most, evaluate=False), f"there are learned positions for {most} places")
-    table = b.param("weight", axis("n", most, "sequence"), d, init=small(d.size))
+    table = b.param("weight", axis("n", most, "sequence"), d, init=small(d.size, std))
     return table if sizes.same(most, n.size) else b.slice(table, "n", 0, n.size)
 
 
-def _axial(b: Builder, x: Value, grid, widths) -> Value:
+def _axial(b: Builder, x: Value, grid, widths, std: sp.Expr | None) -> Value:
     n, d, sizes = sequence(x), feature(x), b.sizes
     if grid is None or widths is None:
         raise Mistake("E0502", "axial positions need a grid and two widths", "kind",
@@ -105,7 +110,7 @@ def _axial(b: Builder, x: Value, grid, widths) -> Value:
     row, column = axis("row", rows, "sequence"), axis("column", columns, "sequence")
     sides = []
     for name, along, width in (("row", row, left), ("column", column, right)):
-        table = b.param(name, along, axis("d", width), init=small(d.size))
+        table = b.param(name, along, axis("d", width), init=small(d.size, std))
         sides.append(b.broadcast(table, row, column, axis("d", width)))
     flat = axis("n", rows * columns, "sequence")
     table = b.merge(b.concat("d", *sides), "row", "column", flat)

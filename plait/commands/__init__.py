@@ -1,5 +1,5 @@
 """The commands, in the order in which `plait --help` shows them."""
 # ruff: noqa: I001
-from plait.commands import specs, costs, predict, runs, listing, exchange
+from plait.commands import specs, costs, predict, report, runs, listing, laboratory, exchange
 
-__all__ = ["specs", "costs", "predict", "runs", "listing", "exchange"]
+__all__ = ["specs", "costs", "predict", "report", "runs", "listing", "laboratory", "exchange"]

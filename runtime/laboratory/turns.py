@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 ROUNDS, WARM = 25, 2
+FEWEST = 4                                                    # rounds that have two halves
 STEADY = 0.1                                                  # how far a ratio may lie from itself in the two halves of the rounds
 
 
@@ -63,9 +64,10 @@ def waiting(device: torch.device) -> Callable[[], None]:
     return torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
 
 
-def unsteady(pairs: Sequence[tuple[Times, Times]]) -> float:
-    """The most that a ratio of two medians changed from the first half of the rounds to the second, as a part of it. More than STEADY
-    says that the machine is too noisy for these ratios."""
+def unsteady(pairs: Sequence[tuple[Times, Times]]) -> float | None:
+    """The most that a ratio of two medians changed from the first half of the rounds to the second, as a part of it; None where there were
+    too few to tell. More than STEADY says that the machine is too noisy for these ratios."""
+    if any(len(t.each) < FEWEST for pair in pairs for t in pair): return None
     worst = 0.0
     for a, b in pairs:
         first, second = (x / y for x, y in zip(a.halves(), b.halves()))

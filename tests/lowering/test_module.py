@@ -7,7 +7,9 @@ import re
 import pytest
 import torch
 
+from plait import files
 from plait.compiler.claim import claim
+from plait.compiler.expand import expand
 from plait.compiler.kernels import Target
 from plait.compiler.passes.evaluation import evaluation
 from plait.dsl.errors import PlaitError
@@ -34,6 +36,21 @@ def test_starts_as_said(kit):
     assert (m.state_dict()["y.1.scale"] == 1).all()
     again = kit.module("linear(64, bias = false); layer_norm", out="[n, 64]", d=100)
     assert all(torch.equal(a, b) for a, b in zip(m.parameters(), again.parameters()))
+
+
+@pytest.mark.parametrize("layers, name, std", [
+    ("embed(50, width = 100)", "weight", 0.1), ("embed(50, width = 100, std = 1)", "weight", 1.0),
+    ("embed(50, width = 100, std = 0)", "weight", 0),
+    ("positions(learned)", "weight", 0.1), ("positions(learned, std = 0.02)", "weight", 0.02),
+    ("positions(axial, grid = (60, 60), widths = (50, 50), std = 2)", "row", 2.0)])
+def test_tables_start_with_the_deviation_that_is_asked_for(layers, name, std):
+    """By itself 1/√d; nn.Embedding starts with 1."""
+    source = "tokens[n] of 50" if "embed" in layers else "stream[n, d]"
+    text = f"plait 1\n\ndims {{ n = 60; d = 100 }}\nmodel m {{\n  input x: {source}\n  y = x {{ {layers} }}\n  output y: [n, d]\n}}\n"
+    torch.manual_seed(0)
+    table = Module(expand(files.opened("m.plait", text=text), "m"), compile=False).state_dict()[f"y.0.{name}"]
+    assert abs(table.std() - std) <= 0.05 * std and abs(table.mean()) <= 0.05 * max(std, 1e-9)
+    assert table.abs().max() > 2 * std or std == 0             # normal, not uniform on ±√3·std
 
 
 def test_state_goes_there_and_back(kit):

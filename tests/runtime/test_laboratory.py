@@ -1,0 +1,403 @@
+"""Models measured in turn, brought to one size, and compared on one budget."""
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import plait
+from plait import files
+from plait.cli import app
+from plait.compiler.costs.params import params
+from plait.compiler.equal import equal
+from plait.compiler.expand import expand
+from plait.dsl.errors import PlaitError
+from plait.runtime.comparison import Comparison, Fit, comparison
+from plait.runtime.laboratory.bench import LOOP, measure
+from plait.runtime.laboratory.compare import Experiment
+from plait.runtime.laboratory.outcome import Patience, curve
+from plait.runtime.laboratory.steps import Subject, batch_of
+from plait.runtime.laboratory.turns import Times, in_turn, unsteady
+from plait.runtime.module import Module
+from plait.runtime.recipe import Amount
+
+torch.set_num_threads(1)
+SPECS = Path(__file__).parents[2] / "specs"
+CPU = torch.device("cpu")
+SPEC = """plait 1
+
+dims { V <= 128; n = 8; d = 8 }
+model first {
+  input text: tokens[n] of V
+  logits = text { embed(V, width = d); gru(d); unembed(V) }
+  output logits: [n, V]
+}
+model second {
+  input text: tokens[n] of V
+  logits = text { embed(V, width = d); linear(4 * d); relu; linear(d); unembed(V) }
+  output logits: [n, V]
+}
+train {
+  data = text("corpus.txt", tokens = characters, split = (0.8, 0.2))
+  loss = cross_entropy(logits, next(text))
+  batch = 4 sequences
+  lr = 1e-2
+  stop = 6 steps
+  every 2 steps { evaluate(loss) }
+}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path) -> Path:
+    (tmp_path / "corpus.txt").write_text("the quick brown fox jumps over the lazy dog; " * 20)
+    (tmp_path / "m.plait").write_text(SPEC)
+    return tmp_path / "m.plait"
+
+
+def run(*args) -> str:
+    found = CliRunner().invoke(app, [str(a) for a in args])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+# -- in turn ------------------------------------------------------------------------------------------------------------------------
+def test_every_round_runs_each_once():
+    done: list[str] = []
+    times = in_turn({name: lambda name=name: done.append(name) for name in "abc"}, rounds=3, warm=1)
+    assert "".join(done) == "abc" + "abc" * 3
+    assert all(len(t.each) == 3 and min(t.each) >= 0 for t in times.values())
+
+
+def test_medians_and_quartiles():
+    t = Times((4.0, 1.0, 3.0, 2.0, 5.0))
+    assert (t.median, t.low, t.high) == (3.0, 2.0, 4.0)
+    assert t.halves() == (2.5, 3.5)                            # of (4, 1) and of (2, 5)
+    assert Times((2.0,)).low == 2.0
+
+
+def test_a_ratio_that_moves_is_told():
+    """The first goes from 1 to 2, the other stays: their ratio has doubled."""
+    moving, still = Times((1.0, 1.0, 2.0, 2.0)), Times((1.0, 1.0, 1.0, 1.0))
+    assert unsteady([(moving, still)]) == 1.0 == unsteady([(still, moving)])
+    assert unsteady([(moving, Times((3.0, 3.0, 6.0, 6.0)))]) == 0.0             # the machine slowed down, and both with it
+
+
+# -- a recurrence as a loop ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
+def test_a_python_loop_is_the_same_function(kind):
+    text = SPEC.replace("gru(d)", f"{kind}(d)").replace("V <= 128", "V = 11")
+    p = expand(files.opened("m.plait", text=text), "first", loss=True)
+    given, found = batch_of(p, 3), []
+    for how in ({}, {"kernels": {kind: "body"}, "loops": True}):
+        torch.manual_seed(0)
+        module = Module(p, compile=False, **how).train()
+        loss = module.loss(*given)
+        loss.backward()
+        found.append((loss.detach(), [q.grad for q in module.parameters()]))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_python_loop_records_every_step():
+    """What autograd records grows with the number of steps, which a scan's record does not."""
+    def recorded(n: int, **how) -> int:
+        p = expand(files.opened("m.plait", text=SPEC.replace("V <= 128", "V = 11").replace("n = 8", f"n = {n}")), "first", loss=True)
+        todo, seen = [Module(p, compile=False, kernels={"gru": "body"}, **how).train().loss(*batch_of(p, 2)).grad_fn], set()
+        while todo:
+            fn = todo.pop()
+            if fn is not None and fn not in seen: seen.add(fn); todo += [f for f, _ in fn.next_functions]
+        return len(seen)
+    assert recorded(16, loops=True) >= recorded(8, loops=True) + 8 * 5
+    assert recorded(16) == recorded(8)
+
+
+# -- bench --------------------------------------------------------------------------------------------------------------------------
+def test_a_bench_holds_every_model_at_every_length(spec):
+    found = json.loads(run("bench", spec, "--set", "V=11", "--lengths", "4,8", "--batch", "2", "--rounds", "2", "--eager", "--also",
+                           "python-loop", "--against", "second", "--json"))
+    assert {(r["model"], r["length"]) for r in found["rows"]} == {
+        (m, n) for m in ("first", "first, eager", f"first, {LOOP}", "second") for n in (4, 8)}
+    assert all(len(r["each"]) == 2 and r["low"] <= r["median"] <= r["high"] for r in found["rows"])
+    second = {r["length"]: r for r in found["rows"] if r["model"] == "second"}
+    # 2 sequences of n positions: 8·32 + 32·8 + 8·11 products forward, and two more for each in backward
+    assert {n: r["work"] for n, r in second.items()} == {n: 2 * n * (256 + 256 + 88) * 3 for n in (4, 8)}
+    assert all(r["ratio"] == 1.0 for r in second.values())
+    first = {r["length"]: r["depth"] for r in found["rows"] if r["model"] == "first"}
+    assert first[8] - first[4] >= 4                            # a recurrence is a step deeper for each position, at least
+
+
+def test_tokens_held_fixed():
+    p = {n: expand(files.opened("m.plait", text=SPEC.replace("V <= 128", "V = 11").replace("n = 8", f"n = {n}")), "second", loss=True)
+         for n in (4, 16)}
+    file = files.opened("m.plait", text=SPEC)
+    found = measure({("second", n): Subject(file, q, 32 // n, {}, False) for n, q in p.items()}, rounds=1, device=CPU, against="second")
+    assert found.batch == (8, 2) and len({r.work for r in found.rows}) == 1
+
+
+@pytest.mark.parametrize("args, said", [
+    (("--lengths", "4,x"), "x"), (("--lengths", "0"), "no count"), (("--model", "frist"), "`first`?"), (("--against", "nobody"), "nobody"),
+    (("--also", "magic"), "python-loop"), (("--by", "q"), "q"), ((), "`V` has no value"), (("--set", "V=11", "--tokens", "many"), "many")])
+def test_what_cannot_be_benched_is_said(spec, args, said):
+    found = CliRunner().invoke(app, ["bench", str(spec), "--rounds", "1", "--eager", *args])
+    assert found.exit_code == 1 and said in found.output and "Traceback" not in found.output
+
+
+# -- one size -----------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("model, by, value, count", [("rnn", "R", 683, 637_845), ("lstm", "S", 325, 637_550), ("gru", "G", 381, 635_835),
+                                                     ("cnn", "C", 171, 639_273), ("transformer", None, None, 637_156)])
+def test_the_five_models_of_one_size(model, by, value, count):
+    """The published widths and parameters, found from the parameters."""
+    found = equal(files.opened(SPECS / "five_way.plait"), model, count, ["R", "S", "G", "C"])
+    assert found.count == count and found.by == (None if by is None else (by, value))
+
+
+def test_the_nearest_size_that_the_spec_allows():
+    """12·d² of a transformer's layer: d is a multiple of its 4 heads."""
+    found = equal(files.opened(SPECS / "five_way.plait"), "transformer", 2_000_000, ["d"])
+    assert found.by is not None and found.by[1] % 4 == 0
+    programs = (expand(files.opened(SPECS / "five_way.plait", files.overrides({"d": found.by[1] + k})), "transformer") for k in (-4, 4))
+    others = [p.sizes.integer(params(p.graph)) for p in programs]
+    assert all(abs(found.count - 2_000_000) <= abs(c - 2_000_000) for c in others)
+
+
+@pytest.mark.parametrize("by, code", [(["nothing"], "E0401"), (["d"], "E0638")])
+def test_no_size_is_said(spec, by, code):
+    with pytest.raises(PlaitError) as wrong: equal(files.opened(spec), "first", 1000, by)
+    assert wrong.value.diagnostics[0].code == code
+
+
+# -- the block ----------------------------------------------------------------------------------------------------------------------
+def block(text: str, **asked: str) -> Comparison:
+    return comparison(files.opened("m.plait", text=SPEC + text), None, asked)
+
+
+def test_a_block_and_what_is_asked_before_it():
+    text = "compare c { models = [second, first]; fit = params(2k, by = d); seeds = [1, 2]; budget = 4k steps; lr = [1e-3, 1e-2]; "
+    found = block(text := text + "patience = 3 }")
+    assert found == Comparison("c", ("second", "first"), Fit(2000, ("d",)), (1, 2), Amount(4000, "steps"), (1e-3, 1e-2), 3)
+    assert block(text, budget="1.5 minutes", seeds="7").budget == Amount(1.5, "minutes")
+    assert block("") == Comparison()
+
+
+@pytest.mark.parametrize("text", ["seed = 3", "seeds = []", "seeds = [1, 1]", "models = [frist]", "models = [first, first]", "budget = 4",
+                                  "budget = 4 epochs", "fit = params(2M)", "fit = size(2M, by = d)", "lr = [-1]", "patience = 0",
+                                  "fit = params(2M, by = 4)", "seeds = [1]; seeds = [2]"])
+def test_a_wrong_block_is_told_with_its_place(text):
+    with pytest.raises(PlaitError) as wrong: block(f"compare c {{ {text} }}")
+    assert wrong.value.diagnostics[0].span is not None
+    assert CliRunner().invoke(app, ["explain", wrong.value.diagnostics[0].code]).exit_code == 0
+
+
+def test_check_reads_compare_blocks(spec):
+    spec.write_text(SPEC + "compare c { models = [frist] }\n")
+    found = CliRunner().invoke(app, ["check", str(spec)])
+    assert found.exit_code == 1 and "`first`?" in found.output
+
+
+# -- an experiment ------------------------------------------------------------------------------------------------------------------
+def experiment(spec: Path, folder: Path, wanted: Comparison, say=lambda line: None):
+    return Experiment(files.opened(spec), spec.parent, wanted, folder, device=CPU, compile=False, rounds=2, say=say)
+
+
+def test_an_experiment_that_was_stopped_goes_on(spec, tmp_path):
+    """The same curves as of one that was not, and no run is made twice."""
+    wanted = Comparison(seeds=(1, 2), rates=(1e-3, 1e-2))
+    whole = experiment(spec, tmp_path / "whole", wanted).run()
+
+    def stop(line: str) -> None:
+        if line.startswith("first-lr0.01-seed1"): raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt): experiment(spec, tmp_path / "cut", wanted, stop).run()
+    before = {p: (p / "metrics.jsonl").stat().st_mtime_ns for p in (tmp_path / "cut" / "runs").iterdir()}
+    assert len(before) == 2
+    again = experiment(spec, tmp_path / "cut", wanted).run()
+    assert all((p / "metrics.jsonl").stat().st_mtime_ns == t for p, t in before.items())
+    assert [(r.model, r.rate, r.seed, [(p.step, p.loss) for p in r.curve]) for r in again.runs] == \
+           [(r.model, r.rate, r.seed, [(p.step, p.loss) for p in r.curve]) for r in whole.runs]
+    assert [len(whole.chosen(m)) for m in ("first", "second")] == [2, 2]         # every rate with the first seed, the best with all
+    assert len(whole.runs) == 6
+
+
+def test_seconds_are_steps_times_the_median_step(spec, tmp_path):
+    found = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    run, = found.runs
+    assert [p.step for p in run.curve] == [2, 4, 6]
+    assert all(p.seconds == p.step * found.times["second"].median for p in run.curve)
+    assert run.best.loss == min(p.loss for p in run.curve)
+
+
+def test_a_budget_of_minutes_is_steps_by_the_time_of_a_step(spec, tmp_path):
+    made = experiment(spec, tmp_path / "x", Comparison(budget=Amount(0.5, "minutes")))
+    made._sized("second")
+    text = str(made._one("second", None, 1, {"second": Times((0.25,))}).spec)
+    assert "120" in text                                       # 30 s of steps of 0.25 s
+
+
+def test_patience(tmp_path):
+    """Ends a run when the lowest of its losses is so many evaluations old."""
+    def losses(*found: float) -> Path:
+        rows = [{"step": k, "split": "validation", "loss": x} for k, x in enumerate(found, 1)]
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        return tmp_path
+    assert not Patience(losses(3.0, 2.0, 2.5), 2).spent()
+    assert Patience(losses(3.0, 2.0, 2.5, 2.1), 2).spent()
+    assert not Patience(losses(3.0, 2.0, 2.5, 1.9), 2).spent()
+    assert not Patience(losses(1.0, 2.0, 3.0, 4.0), None).spent()
+    assert [p.loss for p in curve(losses(1.0, math.nan, 2.0), 0.5)] == [1.0, 2.0]
+
+
+def test_patience_ends_a_run(spec, tmp_path):
+    """A rate of nearly nothing and one that goes wrong: with a patience of 1 a run ends at the first evaluation that is not better."""
+    spec.write_text(SPEC.replace("stop = 6", "stop = 60").replace("lr = 1e-2", "lr = 3.0"))
+    run, = experiment(spec, tmp_path / "x", Comparison(models=("second",), patience=1)).run().runs
+    losses = [p.loss for p in run.curve]
+    assert run.curve[-1].step < 60 and losses[-1] >= losses[-2] and losses[:-1] == sorted(losses[:-1], reverse=True)
+
+
+def test_a_comparison_from_the_command_line(spec, tmp_path):
+    out = tmp_path / "experiment"
+    args = ("--set", "V=40", "--fit", "params(3k, by = d)", "--seeds", "1", "--budget", "4 steps", "--eager", "--rounds", "2")
+    found = json.loads(run("compare", spec, *args, "--out", out, "--json"))
+    assert [abs(m["params"] - 3000) < 200 for m in found["models"]] == [True, True]
+    assert [m["best_loss"] for m in found["models"]] == sorted(m["best_loss"] for m in found["models"])
+    assert all([p["step"] for p in r["curve"]] == [2, 4] for r in found["runs"])
+    assert {p.name for p in out.iterdir()} >= {"experiment.json", "results.json", "results.md", "curves.svg", "runs"}
+    again = json.loads(run("compare", out, "--json"))                            # by its folder
+    assert again["runs"] == found["runs"]
+
+
+@pytest.mark.parametrize("args, said", [(("--seeds", "x"), "x"), (("--name", "c"), "no compare block"), (("--models", "frist"), "`first`?"),
+                                        (("--budget", "4"), "steps"), (("--fit", "params(3k, by = q)"), "q")])
+def test_what_cannot_be_compared_is_said(spec, tmp_path, args, said):
+    found = CliRunner().invoke(app, ["compare", str(spec), "--eager", "--out", str(tmp_path / "x"), *args])
+    assert found.exit_code == 1 and said in found.output and not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_holds_something_else(spec, tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "letter.txt").write_text("dear")
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison()).run()
+    assert "something else" in wrong.value.diagnostics[0].message and (tmp_path / "x" / "letter.txt").read_text() == "dear"
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "experiment.json").write_text("{")
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "y", Comparison()).run()
+    assert "it is no JSON" in wrong.value.diagnostics[0].message
+
+
+def test_models_that_evaluate_no_loss(spec, tmp_path):
+    spec.write_text(SPEC.replace("  every 2 steps { evaluate(loss) }\n", ""))
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison()).run()
+    assert "evaluates no loss" in wrong.value.diagnostics[0].message
+
+
+# -- what would make a table of unlike things -----------------------------------------------------------------------------------------
+def test_other_data_is_refused(spec, tmp_path):
+    experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    (spec.parent / "corpus.txt").write_text("another text, of other letters; " * 20)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    assert wrong.value.diagnostics[0].code == "E0614"
+
+
+def test_a_run_whose_end_is_not_saved_is_gone_on_with(spec, tmp_path):
+    """Killed between its last rows and its last checkpoint: the same curve as of one that was not."""
+    run, = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run().runs
+    last = max((run.folder / "checkpoints").iterdir(), key=lambda p: p.name)
+    assert last.name.endswith("6")
+    for f in last.iterdir(): f.unlink()
+    last.rmdir()
+    rows = (run.folder / "metrics.jsonl").read_text().splitlines()
+    (run.folder / "metrics.jsonl").write_text("\n".join(rows[:-1]) + "\n")
+    again, = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run().runs
+    assert [(p.step, p.loss) for p in again.curve] == [(p.step, p.loss) for p in run.curve]
+
+
+def test_rates_that_are_nearly_alike_are_two_runs(spec, tmp_path):
+    found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(0.1234567, 0.12345678), budget=Amount(2, "steps"))).run()
+    assert len({r.folder for r in found.runs}) == 2
+
+
+def test_another_run_in_the_place_of_one(spec, tmp_path):
+    first = experiment(spec, tmp_path / "x", Comparison(models=("second",), seeds=(1, 2))).run().runs
+    first[0].folder.rename(tmp_path / "aside")
+    first[1].folder.rename(first[0].folder)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",), seeds=(1, 2))).run()
+    assert "another run" in wrong.value.diagnostics[0].message
+
+
+def test_train_blocks_that_differ(spec, tmp_path):
+    second = SPEC[SPEC.index("train {"):].replace("train {", "train second {").replace("stop = 6", "stop = 8")
+    spec.write_text(SPEC.replace("train {", "train first {") + second)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison()).run()
+    assert "differ in `stop`" in wrong.value.diagnostics[0].message
+    assert len(experiment(spec, tmp_path / "x", Comparison(budget=Amount(2, "steps"))).run().runs) == 2
+    spec.write_text(spec.read_text().replace("batch = 4", "batch = 8", 1))
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "y", Comparison(budget=Amount(2, "steps"))).run()
+    assert "differ in `batch`" in wrong.value.diagnostics[0].message
+
+
+def test_a_rate_that_diverges_counts_last(spec, tmp_path):
+    found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(1e-2, 1e30))).run()
+    assert [r.diverged for r in found.runs] == [False, True] and found.runs[1].best.loss == math.inf
+    assert [r.rate for r in found.chosen("second")] == [1e-2]
+    only = experiment(spec, tmp_path / "y", Comparison(rates=(1e30,))).run()
+    from plait.comparing import as_json, table
+    assert "diverged" in table(only)
+    assert json.dumps(as_json(only, CPU), allow_nan=False)
+
+
+def test_a_size_that_cannot_be_had(spec, tmp_path):
+    for wanted, said in ((Fit(1, ("d",)), "nearest"), (Fit(10**6, ("n",)), "do not depend")):
+        with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(fit=wanted)).run()
+        assert said in wrong.value.diagnostics[0].message
+    with pytest.raises(PlaitError) as wrong: block("compare c { fit = params(2M, by = [q, d]) }")
+    assert wrong.value.diagnostics[0].code == "E0401"
+
+
+def test_a_budget_shorter_than_a_step(spec, tmp_path):
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(budget=Amount(1e-9, "minutes"))).run()
+    assert "longer than the budget" in wrong.value.diagnostics[0].message
+
+
+def test_what_is_asked_of_an_experiment_that_goes_on(spec, tmp_path):
+    out = tmp_path / "x"
+    run("compare", spec, "--models", "second", "--budget", "2 steps", "--eager", "--rounds", "2", "--out", out)
+    for more in (("--seeds", "1,2"), ("--budget", "9 steps"), ("--set", "n=4"), ("--out", str(tmp_path / "z"))):
+        found = CliRunner().invoke(app, ["compare", str(out), *more])
+        assert found.exit_code == 1 and "goes on as it was asked for" in " ".join(found.output.split())
+    whole = json.loads((out / "experiment.json").read_text())
+    for name, value in (("comparison", None), ("spec", 5), ("step_seconds", None), ("step_seconds", {}), ("step_seconds", {"second": []}),
+                        ("step_seconds", {"second": [0.0]}), ("step_seconds", {"first": [0.1]}), ("step_seconds", {"second": ["x"]}),
+                        ("kernels", None), ("plait", 9), ("comparison", {"seeds": 3})):
+        (out / "experiment.json").write_text(json.dumps({**whole, name: value}))
+        found = CliRunner().invoke(app, ["compare", str(out)])
+        assert found.exit_code == 1 and "cannot be used" in " ".join(found.output.split()), (name, value, found.output)
+
+
+def test_files_of_one_name_are_told_apart(tmp_path):
+    for folder, d in (("a", 4), ("b", 8)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.plait").write_text(SPEC.replace("V <= 128", "V = 11").replace("d = 8", f"d = {d}"))
+    found = json.loads(run("bench", tmp_path / "a" / "m.plait", tmp_path / "b" / "m.plait", "--rounds", "1", "--eager", "--batch", "2",
+                           "--model", "second", "--json"))
+    assert len(found["rows"]) == 2 and len({r["work"] for r in found["rows"]}) == 2
+    assert found["unsteady"] is None and found["noisy"] is None                  # one round tells nothing of noise
+
+
+@pytest.mark.parametrize("args, said", [(("--lengths", "3,8", "--tokens", "16"), "no whole number"), (("--tokens", "8,16"), "list"),
+                                        (("--batch", "99999999999"), "GiB"), (("--by", "q"), "q")])
+def test_a_bench_that_would_not_be_what_was_asked(spec, args, said):
+    found = CliRunner().invoke(app, ["bench", str(spec), "--set", "V=11", "--rounds", "1", "--eager", *args])
+    assert found.exit_code == 1 and said in " ".join(found.output.split()) and "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("call", [
+    lambda p: plait.bench(), lambda p: plait.bench(p, tokens="32Ki"), lambda p: plait.bench(p, models=[1]),
+    lambda p: plait.bench(p, against=1),
+    lambda p: plait.bench(p, kernels="x"), lambda p: plait.bench(p, say=3), lambda p: plait.bench(p, tokens=0),
+    lambda p: plait.compare(p, seeds="one"), lambda p: plait.compare(p, lr=["x"]), lambda p: plait.compare(p, name=3),
+    lambda p: plait.compare(p, models=[1]), lambda p: plait.evaluate(p, 1), lambda p: plait.evaluate(p, average=0)])
+def test_what_a_script_gives_wrong(spec, call):
+    with pytest.raises(PlaitError): call(spec)
