@@ -16,10 +16,6 @@ from plait.loading import from_safetensors, load_run
 from plait.render import Table
 from plait.reporting import report
 
-<<<<<<< HEAD
-__all__ = ["PlaitError", "Spec", "Table", "calibrate", "compile", "from_safetensors", "load", "load_run", "predict", "train"]
-=======
-__all__ = ["PlaitError", "Spec", "Table", "bench", "compare", "compile", "evaluate", "from_safetensors", "load", "load_run", "report",
-           "train"]
->>>>>>> main
+__all__ = ["PlaitError", "Spec", "Table", "bench", "calibrate", "compare", "compile", "evaluate", "from_safetensors", "load", "load_run",
+           "predict", "report", "train"]
 __version__ = "0.1.0"
