@@ -23,7 +23,7 @@ from plait.dsl.suggest import suggest
 from plait.pretty import whole
 from plait.runtime.laboratory.bench import LOOP, Bench, Measured, measure
 from plait.runtime.laboratory.steps import Subject
-from plait.runtime.laboratory.turns import ROUNDS, STEADY
+from plait.runtime.laboratory.turns import ROUNDS, STEADY, ratio
 from plait.runtime.record import machine, replace
 
 MOST_CASES = 200                                              # models at lengths, all of which are held at once
@@ -143,7 +143,7 @@ def _loops(found: Bench, name: str) -> list[str]:
     """What a recurrence costs as a loop in Python."""
     models = [m for m in dict.fromkeys(r.model for r in found.rows) if f"{m}, {LOOP}" in found.names]
     if not models: return []
-    rows = [[m, *(f"{found.of(f'{m}, {LOOP}', n).times.median / found.of(f'{m}, eager', n).times.median:.2f}" for n in found.lengths)]
+    rows = [[m, *(f"{ratio(found.of(f'{m}, {LOOP}', n).times, found.of(f'{m}, eager', n).times):.2f}" for n in found.lengths)]
             for m in models]
     head = [name, *(f"{n:,}" for n in found.lengths)]
     return ["", "a Python loop over the steps, with the same model run eagerly as 1", _grid([head, *rows])]
@@ -151,9 +151,9 @@ def _loops(found: Bench, name: str) -> list[str]:
 
 def _steady(found: Bench) -> str:
     if found.unsteady is None: return f"{found.rounds} round{'s' if found.rounds != 1 else ''}: too few to tell how noisy this machine is"
-    moved = f"ratios moved by up to {found.unsteady:.0%} between the two halves of the rounds"
-    if not found.noisy: return moved
-    return f"this machine is too noisy for these ratios: {moved}, more than {STEADY:.0%}; more --rounds, or nothing else at work"
+    apart = f"by its halves, the ratios of two such runs may lie {found.unsteady:.0%} apart"
+    if not found.noisy: return apart
+    return f"this machine is too noisy for these ratios: {apart}, more than {STEADY:.0%}; more --rounds, or nothing else at work"
 
 
 def _ms(r: Measured | float) -> str:

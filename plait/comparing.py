@@ -99,7 +99,7 @@ def _notes(found: Compared) -> list[str]:
     seeds = len({r.seed for r in found.runs})
     said = [f"{seeds} seed{'s' if seeds != 1 else ''}; each run's own minimum; seconds: steps × the median of a step, measured in turn"]
     if found.unsteady is not None and found.unsteady > STEADY:
-        said.append(f"the times are not steady: ratios moved by up to {found.unsteady:.0%} between the two halves of the rounds")
+        said.append(f"the times are not steady: the ratios of two such measurements may lie {found.unsteady:.0%} apart")
     lost = [r.folder.name for r in found.runs if r.diverged]
     if lost: said.append(f"diverged, and count with what they reached: {', '.join(lost)}")
     late = [r for r in found.runs if len(r.curve) > 1 and r.best == r.curve[-1]]

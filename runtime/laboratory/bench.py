@@ -10,7 +10,7 @@ import torch
 from plait.compiler.prims import Region
 from plait.compiler.step import Step
 from plait.runtime.laboratory.steps import Subject, step_of
-from plait.runtime.laboratory.turns import ROUNDS, STEADY, WARM, Times, in_turn, unsteady, waiting
+from plait.runtime.laboratory.turns import ROUNDS, STEADY, WARM, Times, in_turn, ratio, unsteady, waiting
 from plait.runtime.measured import rate
 
 RECURRENT = ("rnn", "lstm", "gru")
@@ -53,10 +53,10 @@ class Bench:
 
     def growth(self, name: str) -> float:
         """How much longer a step takes at the last length than at the first."""
-        return self.of(name, self.lengths[-1]).times.median / self.of(name, self.lengths[0]).times.median
+        return ratio(self.of(name, self.lengths[-1]).times, self.of(name, self.lengths[0]).times)
 
     def ratio(self, name: str, length: int) -> float:
-        return self.of(name, length).times.median / self.of(self.against, length).times.median
+        return ratio(self.of(name, length).times, self.of(self.against, length).times)
 
     def share(self, row: Measured) -> float | None:
         """Of the machine's rate of products."""
@@ -64,7 +64,7 @@ class Bench:
 
     @property
     def unsteady(self) -> float | None:
-        """How much a ratio that is shown changed from the first half of the rounds to the second; None where there are too few."""
+        """How far a ratio that is shown may lie from that of another such run; None where there are too few rounds to tell."""
         ends = [(self.of(m, self.lengths[-1]).times, self.of(m, self.lengths[0]).times) for m in self.names]
         beside = [(self.of(m, n).times, self.of(self.against, n).times) for m in self.names for n in self.lengths]
         return unsteady([*ends, *beside])

@@ -60,7 +60,7 @@ class Compared:
 
     @property
     def unsteady(self) -> float | None:
-        """How much a ratio of two times changed between the halves of the rounds; None where there were too few to tell."""
+        """How far the ratios of these times may lie from those of another measurement; None where there were too few rounds to tell."""
         every = list(self.times.values())
         return unsteady([(t, every[-1]) for t in every[:-1]])
 

@@ -4,6 +4,7 @@ Times of one thing after another cannot be compared: the machine is another one 
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ import torch
 
 ROUNDS, WARM = 25, 2
 FEWEST = 4                                                    # rounds that have two halves
-STEADY = 0.1                                                  # how far a ratio may lie from itself in the two halves of the rounds
+STEADY = 0.1                                                  # how far the ratios of two runs may lie apart
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Times:
         """The first or the third quartile."""
         return statistics.quantiles(self.each, n=4, method="inclusive")[k] if len(self.each) > 1 else self.each[0]
 
-    def halves(self) -> tuple[float, float]:
-        """The medians of the first and of the second half of the rounds."""
-        half = max(1, len(self.each) // 2)
-        return statistics.median(self.each[:half]), statistics.median(self.each[-half:])
+
+def ratio(a: Times, b: Times, rounds: slice = slice(None)) -> float:
+    """How many times as long a takes as b: the median of the quotients within a round, in which both had the same machine."""
+    return statistics.median(x / y for x, y in zip(a.each[rounds], b.each[rounds]))
 
 
 def in_turn(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm: int = WARM,
@@ -65,11 +66,13 @@ def waiting(device: torch.device) -> Callable[[], None]:
 
 
 def unsteady(pairs: Sequence[tuple[Times, Times]]) -> float | None:
-    """The most that a ratio of two medians changed from the first half of the rounds to the second, as a part of it; None where there were
-    too few to tell. More than STEADY says that the machine is too noisy for these ratios."""
-    if any(len(t.each) < FEWEST for pair in pairs for t in pair): return None
+    """How far the ratios of two runs such as this one may lie apart, at most, as a part of them; None where there were too few rounds to
+    tell. What the two halves of the rounds differ by, over √2, since a half is a run of half the rounds. More than STEADY says that the
+    machine is too noisy for these ratios."""
     worst = 0.0
     for a, b in pairs:
-        first, second = (x / y for x, y in zip(a.halves(), b.halves()))
+        half = min(len(a.each), len(b.each)) // 2
+        if half < FEWEST // 2: return None
+        first, second = ratio(a, b, slice(half)), ratio(a, b, slice(-half, None))
         worst = max(worst, first / second - 1, second / first - 1)
-    return worst
+    return worst / math.sqrt(2)

@@ -21,7 +21,7 @@ from plait.runtime.laboratory.bench import LOOP, measure
 from plait.runtime.laboratory.compare import Experiment
 from plait.runtime.laboratory.outcome import Patience, curve
 from plait.runtime.laboratory.steps import Subject, batch_of
-from plait.runtime.laboratory.turns import Times, in_turn, unsteady
+from plait.runtime.laboratory.turns import Times, in_turn, ratio, unsteady
 from plait.runtime.module import Module
 from plait.runtime.recipe import Amount
 
@@ -76,14 +76,15 @@ def test_every_round_runs_each_once():
 def test_medians_and_quartiles():
     t = Times((4.0, 1.0, 3.0, 2.0, 5.0))
     assert (t.median, t.low, t.high) == (3.0, 2.0, 4.0)
-    assert t.halves() == (2.5, 3.5)                            # of (4, 1) and of (2, 5)
+    # quotients 4, 1/2 and 3: their median, not 3/2 of the medians
+    assert ratio(Times((4.0, 1.0, 3.0)), Times((1.0, 2.0, 1.0))) == 3.0
     assert Times((2.0,)).low == 2.0
 
 
 def test_a_ratio_that_moves_is_told():
-    """The first goes from 1 to 2, the other stays: their ratio has doubled."""
+    """The first goes from 1 to 2, the other stays: their ratio has doubled from one half to the other."""
     moving, still = Times((1.0, 1.0, 2.0, 2.0)), Times((1.0, 1.0, 1.0, 1.0))
-    assert unsteady([(moving, still)]) == 1.0 == unsteady([(still, moving)])
+    assert unsteady([(moving, still)]) == 1 / math.sqrt(2) == unsteady([(still, moving)])
     assert unsteady([(moving, Times((3.0, 3.0, 6.0, 6.0)))]) == 0.0             # the machine slowed down, and both with it
 
 
