@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -123,12 +125,16 @@ def test_translation(tmp_path):
     folder = corpus("multi30k/train.en.gz").parent
     sides = [gzip.open(folder / f"test_2016_flickr.{side}.gz", "rt").read() for side in ("en", "de")]
     (tmp_path / "test.en").write_text(sides[0])
-    (a, b), (c, d) = ((folder / f"{name}.{side}.gz" for side in ("en", "de")) for name in ("train", "val"))
-    data = f'parallel_text("{a}", "{b}", tokenizer = bpe(V), validation = ("{c}", "{d}"))'
+    a, b, c, d = (folder / f"{name}.{side}.gz" for name in ("train", "val") for side in ("en", "de"))
+    data = f'train.data=parallel_text("{a}", "{b}", tokenizer = bpe(V), validation = ("{c}", "{d}"))'
+    models = ("plain", "reversible_layers")
+    plait = (sys.executable, "-c", "from plait.cli import main; main()")
+    at_once = [subprocess.Popen([*plait, "train", SPECS / "translation.plait", "--model", m, "--set", data, "--out", tmp_path / m])
+               for m in models]
+    assert [p.wait() for p in at_once] == [0, 0]
     found = {}
-    for model in ("plain", "reversible_layers"):
-        run = trained("translation", tmp_path / model, model, train__data=data)
-        made = list(translate(run.folder, tmp_path / "test.en", Beam(4, 0.6), 64, (), "cpu", print))
-        found[model] = sacrebleu.corpus_bleu(made, [sides[1].splitlines()]).score
+    for m in models:
+        made = list(translate(tmp_path / m, tmp_path / "test.en", Beam(4, 0.6), 64, (), "cpu", print))
+        found[m] = sacrebleu.corpus_bleu(made, [sides[1].splitlines()]).score
     print(found)
     assert min(found.values()) > 30 and found["reversible_layers"] > found["plain"] - SPREAD
