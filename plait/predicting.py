@@ -111,11 +111,16 @@ class Case:
         phases = {p: total(found, machine.machine) for p, found in by_phase(self.calls()).items()}
         return Prediction(self.model, values, self.batch, sum(phases.values(), Seconds()), phases)
 
+    @property
+    def at_once(self) -> int:
+        """Sequences of a microbatch."""
+        found = self.recipe
+        return min(self.batch, batch_of(self.file, self.model)) if found and found.microbatch else self.batch
+
     def calls(self) -> list[Call]:
         """All that a step runs, the optimiser's part last."""
-        found, whole_batch = self.recipe, self.batch
-        at_once = min(whole_batch, batch_of(self.file, self.model) if found and found.microbatch else whole_batch)
-        rounds = -(-whole_batch // at_once)
+        found, at_once = self.recipe, self.at_once
+        rounds = -(-self.batch // at_once)
         step = Step(self.program, Target(self.device, self.dtype, compiled=True), self.kernels)
         try: made = calls(step, at_once)
         except Free as free:
@@ -184,7 +189,7 @@ def measured(found: Sequence[Case], rows: Sequence[Prediction], told: Callable[[
     """All in turn: every round makes one step of each."""
     import torch
 
-    from plait.runtime.laboratory.trial import trial
+    from plait.runtime.laboratory.steps import Subject, step_of
     from plait.runtime.laboratory.turns import in_turn
     from plait.runtime.surroundings import repeatable
     device = torch.device("cpu")
@@ -192,7 +197,7 @@ def measured(found: Sequence[Case], rows: Sequence[Prediction], told: Callable[[
         runs = {}
         for k, c in enumerate(found):
             told(f"compiling {c.model} ({k + 1} of {len(found)})")
-            runs[str(k)] = trial(c.program(), c.recipe, c.batch, device, kernels=c.kernels)
+            runs[str(k)] = step_of(Subject(c.file, c.program(), c.batch, c.kernels), device, c.at_once)
             runs[str(k)]()
         times = in_turn(runs, ROUNDS, told=lambda k: told(f"round {k} of {ROUNDS}"))
     return [replace(r, measured=(t := times[str(k)]).median, low=t.low, high=t.high) for k, r in enumerate(rows)]

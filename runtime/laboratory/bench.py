@@ -12,6 +12,7 @@ from plait.compiler.step import Step
 from plait.runtime.laboratory.steps import Subject, step_of
 from plait.runtime.laboratory.turns import ROUNDS, STEADY, WARM, Times, in_turn, ratio, unsteady, waiting
 from plait.runtime.measured import rate
+from plait.runtime.surroundings import repeatable
 
 RECURRENT = ("rnn", "lstm", "gru")
 LOOP = "Python loop"
@@ -82,7 +83,7 @@ def measure(subjects: Mapping[tuple[str, int], Subject], *, rounds: int = ROUNDS
         for (model, n), s in subjects.items():
             if recurrences(s): found |= {(model, n, way): t for way, t in _as_loops(s).items()}
     runs = {key: step_of(s, device) for key, s in found.items()}
-    times = in_turn({str(key): run for key, run in runs.items()}, rounds, WARM, told, waiting(device))
+    with repeatable(device): times = in_turn({str(key): run for key, run in runs.items()}, rounds, WARM, told, waiting(device))
     rows = []
     for key, s in found.items():
         model, n, way = key

@@ -31,6 +31,7 @@ from plait.runtime.laboratory.turns import Times, in_turn, waiting
 from plait.runtime.listing import listed
 from plait.runtime.prepare import How, Prepared, prepare
 from plait.runtime.recipe import Recipe
+from plait.runtime.surroundings import repeatable
 from plait.runtime.train import resume, train
 
 ALIKE = ("data", "batch")                                     # what the train blocks of models say alike that are compared
@@ -145,7 +146,7 @@ class Experiment:
             file = open_file(parse(p.spec_text))
             subject = Subject(file, expand(file, m, loss=True), sequences(p.recipe, p.dataset.length), self.how.kernels, self.compile)
             steps[m] = step_of(subject, self.device, part(p.recipe, p.dataset.length))
-        times = in_turn(steps, self.rounds, wait=waiting(self.device))
+        with repeatable(self.device): times = in_turn(steps, self.rounds, wait=waiting(self.device))
         sizes = {m: {"params": e.count, "by": None if e.by is None else {e.by[0]: e.by[1]}} for m, e in self.equals.items()}
         experiment.keep(self.folder, {**self._facts(), "source": str(self.source.absolute()), "models": sizes, "data": data,
                                       "machine": record.machine(self.device), "step_seconds": {m: list(t.each) for m, t in times.items()}})
