@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from datetime import date
 from pathlib import Path
@@ -33,10 +34,18 @@ def memory(sizes: dict[str, object]) -> tuple[int, int]:
     return peak(spec.step(), 1) - held, taken - held
 
 
+def trained(run: Path, settings: dict[str, object]) -> None:
+    """A run that was cut off is begun anew: it has another name until it is whole."""
+    part = run.with_name(f"{run.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    plait.train(SPEC, set=settings, out=part, device="cpu")
+    part.rename(run)
+
+
 def row(L: int, runs: Path, **more) -> dict:
     sizes = {"L": L, **more}
     run = runs / f"L{L}"
-    if not (run / "spec.plait").exists(): plait.train(SPEC, set=sizes, out=run, device="cpu")
+    if not run.exists(): trained(run, sizes)
     losses = [r for r in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if r["split"] == "validation"]
     derived, measured = memory({k: v for k, v in sizes.items() if "." not in k})
     found = {"layers": L, "loss": losses[-1]["loss"], "step": losses[-1]["step"], "derived_bytes": derived, "measured_bytes": measured}

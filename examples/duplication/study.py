@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from datetime import date
 from pathlib import Path
@@ -25,6 +26,14 @@ def attention(rounds: int | None, n: int) -> dict[str, object]:
     return {"c": n, "R": 1} if rounds is None else {"R": rounds}
 
 
+def trained(run: Path, settings: dict[str, object]) -> None:
+    """A run that was cut off is begun anew: it has another name until it is whole."""
+    part = run.with_name(f"{run.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    plait.train(SPEC, set=settings, out=part, device="cpu")
+    part.rename(run)
+
+
 def table(runs: Path, n: int, seeds: list[int], **more) -> dict[str, dict[str, list[float]]]:
     """Trained with → evaluated with → the accuracy of each seed, in percent."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -32,7 +41,7 @@ def table(runs: Path, n: int, seeds: list[int], **more) -> dict[str, dict[str, l
         for seed in seeds:
             run = runs / f"{name}-seed{seed}"
             settings = {"n": n, "train.seed": seed, **attention(rounds, n), **more}
-            if not (run / "spec.plait").exists(): plait.train(SPEC, set=settings, out=run, device="cpu")
+            if not run.exists(): trained(run, settings)
             for other, r in EVALUATED.items():
                 # the chunk of a run that was trained with one chunk is given back to it
                 seen = attention(r, n) if r is None else {"R": r, "c": 8}
