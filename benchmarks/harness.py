@@ -1,8 +1,6 @@
 """How things are measured: in turn, in one process, medians; and the rows that come out."""
 from __future__ import annotations
 
-import gc
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 
 from plait import files
 from plait.compiler.expand import expand
+from plait.runtime.laboratory import turns
 from plait.runtime.module import Module
 
 ROUNDS = 7
@@ -57,16 +56,7 @@ def milliseconds(times: Mapping[str, float]) -> str:
 
 def in_turn(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm: int = WARM) -> dict[str, float]:
     """Name → median seconds of one call. Every round calls each once, so that what disturbs the machine disturbs all."""
-    for fn in runs.values():
-        for _ in range(warm): fn()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, fn in runs.items():
-            gc.collect()
-            start = time.perf_counter()
-            fn()
-            found[name].append(time.perf_counter() - start)
-    return {name: statistics.median(t) for name, t in found.items()}
+    return {name: found.median for name, found in turns.in_turn(runs, rounds, warm).items()}
 
 
 def model(text: str, compile: bool = True, **how) -> Module:
