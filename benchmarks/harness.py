@@ -1,7 +1,6 @@
 """How things are measured: in turn, in one process, medians; and the rows that come out."""
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
