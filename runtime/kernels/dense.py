@@ -51,17 +51,26 @@ class Scaled(torch.autograd.Function):
     def forward(ctx, x: Tensor, scale: Tensor, eps: float) -> Tensor:
         inverse = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         ctx.save_for_backward(x, scale, inverse)
+        ctx.eps = eps
         return (x * inverse).mul_(scale)
 
     @staticmethod
     def backward(ctx, g: Tensor):
         x, scale, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled(): return (*_twice(x, scale, ctx.eps, g, ctx.needs_input_grad), None)
         hat = x * inverse
         d_scale = (g * hat).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]: return None, d_scale, None
         slope = g * scale
         along = (slope * hat).mean(-1, keepdim=True)
         return slope.sub_(hat.mul_(along)).mul_(inverse), d_scale, None
+
+
+def _twice(x: Tensor, scale: Tensor, eps: float, g: Tensor, need: tuple[bool, ...]) -> list[Tensor | None]:
+    """The gradients where they are to be differentiated again: the number a row that was kept is a function of x, too."""
+    wanted = [t for t, needed in zip((x, scale), need) if needed]
+    found = iter(torch.autograd.grad(F.rms_norm(x, scale.shape, scale, eps), wanted, g, create_graph=True))
+    return [next(found) if needed else None for needed in need[:2]]
 
 
 def conv1d(call: KernelCall) -> Callable:

@@ -10,6 +10,7 @@ from torch import nn
 
 from plait.compiler.expand import expand, open_file
 from plait.dsl.parser import parse
+from plait.runtime.kernels.dense import Scaled
 from plait.runtime.module import Module
 
 B, N, D = 3, 7, 8
@@ -47,6 +48,14 @@ def test_layer_norm(x):
     t = nn.LayerNorm(D).double()
     nn.init.normal_(t.weight), nn.init.normal_(t.bias)
     same(compiled("layer_norm"), {"y.0.scale": t.weight, "y.0.shift": t.bias}, t, x)
+
+
+def test_a_second_derivative_of_rms_norm():
+    """What backward keeps is a function of the input, too: a constant in its place would give another number."""
+    torch.manual_seed(0)
+    x, scale = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True), torch.randn(5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x, scale: Scaled.apply(x, scale, 1e-5), (x, scale))
+    assert torch.autograd.gradcheck(lambda x, scale: Scaled.apply(x, scale, 1e-5), (x, scale))
 
 
 def test_rms_norm(x):
