@@ -46,7 +46,7 @@ def bench(paths: Sequence[Path], lengths: Sequence[int], batch: int, *, tokens: 
     subjects = {}
     for n in lengths:
         for name, (path, model) in owners.items():
-            file = at_length(opened[path], path, model, by, n)
+            file = at_length(opened[path], model, by, n)
             program = expand(file, model, loss=True)
             rows = batch if tokens is None else _rows(program, tokens)
             subjects[name, n] = Subject(file, program, rows, dict(kernels or {}), compile)
@@ -82,7 +82,7 @@ def _unknown(model: str, known: Sequence[str]):
     return error("E0402", f"there is no model `{model}`", help=f"`{near[0]}`?" if near else f"models: {', '.join(dict.fromkeys(known))}")
 
 
-def at_length(file: File, path: Path, model: str, by: str | None, n: int) -> File:
+def at_length(file: File, model: str, by: str | None, n: int) -> File:
     """The file with another value of the dim that is the length. Raises PlaitError where it is not clear which dim that is."""
     name = by or length_of(file, model)
     known = file.names_of(model).entries
@@ -94,7 +94,7 @@ def at_length(file: File, path: Path, model: str, by: str | None, n: int) -> Fil
 
 def _read(file: File, model: str) -> set[str]:
     """The dims that sizes of a model depend on."""
-    program = expand(open_file(freed(file.spec, "b"), None, file.spec), model)
+    program = expand(file, model)
     every = [v for n in program.graph.walk() for v in (*n.ins, *n.outs)] + list(program.graph.ins)
     symbols = {s for v in every for a in v.axes for s in a.size.free_symbols}
     return {str(s) for x in symbols for s in (x, *program.sizes.resolve(x).free_symbols)}

@@ -34,10 +34,10 @@ def compared(path: Path, *, name: str | None = None, settings: tuple[Override, .
     compare block, `{"seeds": "1,2"}`, before what it says. Raises PlaitError for what cannot be compared, trained or written."""
     where = device or torch.device("cpu")
     if (path / EXPERIMENT).exists():
-        if name or settings or asked or out or kernels:
+        kept = read(path)
+        if name or settings or asked or out or kernels or kept.compiled and not compile:
             raise error("E0642", f"the experiment `{path}` goes on as it was asked for",
                         help=f"plait compare {path}, without other options")
-        kept = read(path)
         file: File = open_file(parse(kept.spec, str(path / EXPERIMENT)))
         made = Experiment(file, kept.source, kept.comparison, path, device=where, compile=kept.compiled, kernels=kept.kernels,
                           rounds=rounds, say=say)

@@ -28,10 +28,8 @@ def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, toke
     by, against = (next(iter(given.texts(v, what)), None) for v, what in ((by, "a dim"), (against, "a model")))
     tell = given.told(say)
     found = measured(paths, sizes, given.count(batch, "batch", 1), tokens=None if tokens is None else given.count(tokens, "tokens", 1),
-                     settings=settings, models=names, by=by,
-                     rounds=given.count(rounds, "rounds", 1), against=against,
-                     kernels=kernels_asked(kernels),
-                     compile=compile, python_loop=python_loop, device=device_of(device))
+                     settings=settings, models=names, by=by, rounds=given.count(rounds, "rounds", 1), against=against,
+                     kernels=kernels_asked(kernels), compile=compile, python_loop=python_loop, device=device_of(device))
     tell(table(found))
     if results is not None: kept(found, paths, device_of(device), given.path(results, "a folder"))
     return found

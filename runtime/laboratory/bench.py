@@ -8,7 +8,6 @@ import sympy as sp
 import torch
 
 from plait.compiler.prims import Region
-from plait.compiler.step import Step
 from plait.runtime.laboratory.steps import Subject, step_of
 from plait.runtime.laboratory.turns import ROUNDS, STEADY, WARM, Times, in_turn, ratio, unsteady, waiting
 from plait.runtime.measured import rate
@@ -36,8 +35,7 @@ class Measured:
 @dataclass(frozen=True)
 class Bench:
     """rows: in the order of the models, then of the lengths. batch: sequences of a step, at each length. rate: multiply-adds a second of a
-    large product on this machine. against: the model that
-    the others are divided by."""
+    large product on this machine. against: the model that the others are divided by."""
     rows: tuple[Measured, ...]
     lengths: tuple[int, ...]
     batch: tuple[int, ...]
@@ -84,11 +82,8 @@ def measure(subjects: Mapping[tuple[str, int], Subject], *, rounds: int = ROUNDS
             if recurrences(s): found |= {(model, n, way): t for way, t in _as_loops(s).items()}
     runs = {key: step_of(s, device) for key, s in found.items()}
     with repeatable(device): times = in_turn({str(key): run for key, run in runs.items()}, rounds, WARM, told, waiting(device))
-    rows = []
-    for key, s in found.items():
-        model, n, way = key
-        derived = subjects[model, n].derived(device.type)
-        rows.append(Measured(model, n, way, times[str(key)], work_of(derived, s.batch), depth_of(derived, s.batch)))
+    derived = {(model, n): _derived(s, device.type) for (model, n), s in subjects.items()}          # of the plan, whatever the way
+    rows = [Measured(model, n, way, times[str((model, n, way))], *derived[model, n]) for model, n, way in found]
     order = list(dict.fromkeys((r.model, r.way) for r in rows))
     rows.sort(key=lambda r: (order.index((r.model, "")), order.index((r.model, r.way)), r.length))
     lengths = tuple(dict.fromkeys(n for _, n in subjects))
@@ -108,11 +103,9 @@ def _as_loops(s: Subject) -> dict[str, Subject]:
             LOOP: Subject(s.file, s.program, s.batch, {**s.kernels, **bodies}, False, True)}
 
 
-def work_of(step: Step, batch: int) -> int | None:
-    """Multiply-adds of products of a step of so many sequences."""
-    one = step.program.sizes.integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
-    return None if one is None else one * batch
-
-
-def depth_of(step: Step, batch: int) -> int | None:
-    return None if step.unit is None else step.program.sizes.bind(b=batch).integer(step.unit)
+def _derived(s: Subject, device: str) -> tuple[int | None, int | None]:
+    """Multiply-adds of products of a step, and its depth."""
+    step = s.derived(device)
+    sizes = step.program.sizes
+    one = sizes.integer(sp.Add(*(ledgers["contraction"] for ledgers in step.work.values())))
+    return None if one is None else one * s.batch, None if step.unit is None else sizes.bind(b=s.batch).integer(step.unit)

@@ -11,6 +11,7 @@ from plait.compiler.equal import Equal
 from plait.runtime.comparison import Comparison
 from plait.runtime.folder import rows
 from plait.runtime.laboratory.turns import Times, unsteady
+from plait.runtime.sources import METRICS
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,6 @@ def curve(folder: Path, seconds: float) -> tuple[Point, ...]:
     for r in rows(folder):
         loss = r.get("loss")
         if r.get("split") != "validation" or not isinstance(loss, float | int) or not math.isfinite(loss): continue
-        others = {k: float(v) for k, v in r.items() if k in ("accuracy", "bits_per_token", "bleu") and isinstance(v, float | int)}
+        others = {k: float(v) for k, v in r.items() if k in METRICS and k != "loss" and isinstance(v, float | int)}
         found.append(Point(r["step"], r["step"] * seconds, float(loss), others))
     return tuple(found)

@@ -17,10 +17,11 @@ from plait.runtime import optim
 from plait.runtime.module import Module, target_of
 from plait.runtime.prepare import PRECISIONS
 from plait.runtime.recipe import Described, Recipe, recipe
+from plait.runtime.sources import OPTIMIZERS
 from plait.runtime.step import update
 
 RATE = 1e-4                                                   # of learning: a step takes as long with any
-ADAMW = Described("adamw", {"betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.01, "decay_all": False})
+ADAMW = Described("adamw", {name: p.default for name, p in OPTIMIZERS["adamw"].parameters.items()})
 
 
 @dataclass(frozen=True)

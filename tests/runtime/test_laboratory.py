@@ -377,6 +377,14 @@ def test_what_is_asked_of_an_experiment_that_goes_on(spec, tmp_path):
         assert found.exit_code == 1 and "cannot be used" in " ".join(found.output.split()), (name, value, found.output)
 
 
+def test_an_experiment_that_was_compiled_does_not_go_on_eagerly(spec, tmp_path):
+    run("compare", spec, "--models", "second", "--budget", "2 steps", "--eager", "--rounds", "2", "--out", tmp_path / "x")
+    at = tmp_path / "x" / "experiment.json"
+    at.write_text(at.read_text().replace('"compiled": false', '"compiled": true'))
+    found = CliRunner().invoke(app, ["compare", str(tmp_path / "x"), "--eager"])
+    assert found.exit_code == 1 and "goes on as it was asked for" in " ".join(found.output.split())
+
+
 def test_files_of_one_name_are_told_apart(tmp_path):
     for folder, d in (("a", 4), ("b", 8)):
         (tmp_path / folder).mkdir()
