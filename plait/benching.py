@@ -20,6 +20,7 @@ from plait.dsl.errors import error
 from plait.dsl.parser import parse_override
 from plait.dsl.spec import Override
 from plait.dsl.suggest import suggest
+from plait.plot import draw_bench
 from plait.pretty import whole
 from plait.runtime.laboratory.bench import LOOP, Bench, Measured, measure
 from plait.runtime.laboratory.steps import Subject
@@ -136,7 +137,14 @@ def table(found: Bench, name: str = "context") -> str:
             for r in found.rows]
     heads = ["model", name, "median", "quartiles", "work", "depth", "share of the rate"]
     return "\n".join([*said, "", "beside what was derived: multiply-adds and depth of forward and backward",
-                      _grid([heads, *rows]), "", _steady(found)])
+                      _grid([heads, *rows]), *_above(found), "", _steady(found)])
+
+
+def _above(found: Bench) -> list[str]:
+    """Why a share of the rate can be more than all of it."""
+    if not any((found.share(r) or 0) > 1 for r in found.rows): return []
+    return ["  above 100%: the work counts every pair of positions, and a fused kernel leaves out blocks that a causal mask excludes;",
+            "  or the machine was slower when its rate was measured"]
 
 
 def _loops(found: Bench, name: str) -> list[str]:
@@ -189,3 +197,5 @@ def kept(found: Bench, paths: Sequence[Path], device: torch.device, folder: Path
         replace(folder / "bench.txt", table(found) + "\n")
     except OSError as why:
         raise error("E0620", f"the results cannot be kept in `{folder}`: {why.strerror or why}", help="another folder") from None
+    try: draw_bench(found, folder / "bench.svg")
+    except (ImportError, OSError): pass                       # matplotlib is an extra, and the results are kept without a drawing

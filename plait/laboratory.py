@@ -19,7 +19,8 @@ def bench(*specs: str | Path, lengths: Sequence[int] = (), batch: int = 32, toke
           results: str | Path | None = None, say=print) -> Bench:
     """Times a training step of models of specs at lengths, in turn: every round runs each once. tokens: of a step, instead of `batch`
     sequences. by: the dim that is the length. against: the model that others are divided by. python_loop: recurrences as loops in Python,
-    too. results: a folder to which bench.json and bench.txt are written. say: is told the table. Raises PlaitError."""
+    too. results: a folder to which bench.json and bench.txt are written, and bench.svg where matplotlib is installed. say: is told the
+    table. Raises PlaitError."""
     from plait.benching import bench as measured
     from plait.benching import kept, table, written
     from plait.runtime.device import device_of

@@ -10,10 +10,12 @@ from plait.dsl.errors import error
 from plait.schedule import Schedule
 
 if TYPE_CHECKING:
+    from plait.runtime.laboratory.bench import Bench
     from plait.runtime.laboratory.outcome import Compared
 
 UNITS = {"work": "multiply-adds", "sequential": "operations that wait for each other", "path": "steps between the farthest positions",
          "params": "parameters", "saved": "bytes", "peak": "bytes"}
+STROKES = ("-", "--", ":")
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -87,6 +89,32 @@ def draw_comparison(found: Compared, out: Path) -> None:
         panels[0].set(ylabel="validation loss")
         panels[0].legend(fontsize=8)
         _written(figure, out, found.comparison.name or found.folder.name)
+    finally: plt.close(figure)
+
+
+def draw_bench(found: Bench, out: Path) -> None:
+    """Milliseconds a step against the length, medians with their quartiles, both axes logarithmic; a colour a model, a stroke a way.
+    Raises ImportError where matplotlib is not there."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
+    plt.switch_backend("Agg")
+    models, ways = (list(dict.fromkeys(getattr(r, k) for r in found.rows)) for k in ("model", "way"))
+    figure, panel = plt.subplots(figsize=(6.0, 4.5))
+    try:
+        for name in found.names:
+            rows = [found.of(name, n) for n in found.lengths]
+            middle, low, high = ([1e3 * getattr(r.times, k) for r in rows] for k in ("median", "low", "high"))
+            panel.errorbar(found.lengths, middle, [[m - x for m, x in zip(middle, low)], [x - m for m, x in zip(middle, high)]], label=name,
+                           color=f"C{models.index(rows[0].model)}", linestyle=STROKES[ways.index(rows[0].way) % len(STROKES)],
+                           marker="o", markersize=3, capsize=2)
+        panel.set(xscale="log", yscale="log", xlabel="length", ylabel="milliseconds a training step")
+        panel.set_xticks(found.lengths, [f"{n:,}" for n in found.lengths])
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:,g}")
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=8)
+        _written(figure, out, f"{found.rounds} rounds in turn")
     finally: plt.close(figure)
 
 

@@ -53,6 +53,21 @@ def row(L: int, runs: Path, **more) -> dict:
     return found
 
 
+def draw(rows: list[dict], out: Path) -> None:
+    """The loss, and the bytes beyond the parameters' own, against the layers."""
+    from matplotlib import pyplot as plt
+    figure, (loss, bytes_) = plt.subplots(1, 2, figsize=(11.0, 4.5))
+    layers = [r["layers"] for r in rows]
+    loss.plot(layers, [r["loss"] for r in rows], marker="o")
+    loss.set(xlabel="layers", ylabel="validation loss")
+    for name in ("derived", "measured"): bytes_.plot(layers, [r[f"{name}_bytes"] / 2**20 for r in rows], marker="o", label=name)
+    bytes_.set(xlabel="layers", ylabel="MiB beyond parameters, gradients and Adam", ylim=(0, None))
+    bytes_.legend(fontsize=8)
+    for panel in (loss, bytes_): panel.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+
+
 def main(short: bool = False) -> None:
     torch.manual_seed(0)
     if short:
@@ -68,6 +83,7 @@ def main(short: bool = False) -> None:
     lines += [f"| {r['layers']} | {r['loss']:.4f} | {r['derived_bytes'] / 2**20:.2f} MiB | {r['measured_bytes'] / 2**20:.2f} MiB |"
               for r in rows]
     (HERE / "result" / "results.md").write_text("\n".join(lines) + "\n")
+    draw(rows, HERE / "result" / "depth.svg")
     print("\n".join(lines))
 
 

@@ -57,6 +57,21 @@ def markdown(found: dict[str, dict[str, list[float]]]) -> str:
     return "\n".join("| " + " | ".join(r) + " |" for r in rows)
 
 
+def draw(found: dict[str, dict[str, list[float]]], out: Path) -> None:
+    """The accuracy by how a model is evaluated, a line for how it was trained: the mean, and each seed as a dot."""
+    from matplotlib import pyplot as plt
+    figure, panel = plt.subplots(figsize=(6.0, 4.5))
+    for k, (name, cells) in enumerate(found.items()):
+        panel.plot(range(len(EVALUATED)), [sum(cells[e]) / len(cells[e]) for e in EVALUATED], color=f"C{k}", label=f"trained with {name}")
+        for at, e in enumerate(EVALUATED): panel.plot([at] * len(cells[e]), cells[e], ".", color=f"C{k}")
+    panel.set_xticks(range(len(EVALUATED)), list(EVALUATED))
+    panel.set(xlabel="evaluated with", ylabel="accuracy, %")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out, metadata={"Date": None})
+
+
 def main(short: bool = False) -> None:
     if short:
         with tempfile.TemporaryDirectory() as folder:
@@ -69,6 +84,7 @@ def main(short: bool = False) -> None:
     (HERE / "result" / "results.json").write_text(json.dumps({"plait": 1, "date": str(date.today()), "machine": machine, "length": 64,
                                                               "accuracy": found}, indent=1) + "\n")
     (HERE / "result" / "results.md").write_text(markdown(found) + "\n")
+    draw(found, HERE / "result" / "accuracy.svg")
     print(markdown(found))
 
 

@@ -89,8 +89,10 @@ def bench(path: Path) -> dict[str, Any]:
         if not isinstance(row.get("model"), str): raise refuse(f"row {k} names no `model`")
         if type(length) is not int or length < 1: raise refuse(f"row {k} has no `length`, a whole number of at least 1")
         if median is None or median <= 0: raise refuse(f"row {k} has no `median`, a number of seconds above 0")
+        low, high = _finite(row.get("low")), _finite(row.get("high"))
         kept.append({"model": row["model"], "length": length, "median": median,
-                     **{side: v for side in ("low", "high") if (v := _finite(row.get(side))) is not None and v > 0}})
+                     **({"low": low} if low is not None and 0 < low <= median else {}),
+                     **({"high": high} if high is not None and high >= median else {})})
     machine = found.get("machine")
     facts = {str(k): str(v) for k, v in machine.items() if isinstance(v, str | int | float)} if isinstance(machine, dict) else {}
     return {"name": path.name, "machine": facts, "rows": kept}

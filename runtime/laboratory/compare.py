@@ -5,7 +5,7 @@ the machine was that hour."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +177,11 @@ class Experiment:
         if not self._is_done(one, folder, patience):
             try: self._go(one, folder, patience)
             except PlaitError as wrong:
-                if wrong.diagnostics[0].code != "E0622": raise
-                self.say(f"{one.name}: {wrong.diagnostics[0].message}")
+                first = wrong.diagnostics[0]
+                if first.code == "E0623":                     # a run goes on by itself, an experiment as a whole
+                    raise PlaitError(replace(first, help=f"make room, then plait compare {self.folder}")) from None
+                if first.code != "E0622": raise
+                self.say(f"{one.name}: {first.message}")
                 diverged = True
         found = Trained(one.model, one.rate, one.seed, folder, curve(folder, times[one.model].median), diverged)
         if not found.curve and not diverged:

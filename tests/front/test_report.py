@@ -424,6 +424,13 @@ def test_curves_of_runs_and_times(tmp_path):
     assert got[3] == [["recurrent", 3], ["other", 3]] and got[4] == 6 and got[5] == "name: a machine, cores: 2"
 
 
+def test_a_quartile_on_the_wrong_side_is_not_drawn(tmp_path):
+    from plait.reporting.measured import bench
+    (tmp_path / "t.json").write_text(json.dumps({"rows": [{"model": "m", "length": 8, "median": 2.0, "low": 3.0, "high": 4.0},
+                                                          {"model": "m", "length": 9, "median": 2.0, "low": 1.0, "high": 1.5}]}))
+    assert [sorted(row.keys() & {"low", "high"}) for row in bench(tmp_path / "t.json")["rows"]] == [["high"], ["low"]]
+
+
 def test_long_curves_are_thinned_out(tmp_path):
     from plait.reporting.measured import MOST_POINTS, runs
     (found,) = runs([trained(tmp_path / "long", 4000)])

@@ -315,6 +315,17 @@ def test_a_run_whose_end_is_not_saved_is_gone_on_with(spec, tmp_path):
     assert [(p.step, p.loss) for p in again.curve] == [(p.step, p.loss) for p in run.curve]
 
 
+@pytest.mark.parametrize("place", ["checkpoint._save_tensors", "record.csv.DictWriter"], ids=["checkpoint", "row"])
+def test_a_full_disk_points_to_the_whole_experiment(spec, tmp_path, monkeypatch, place):
+    def full(*_, **__): raise OSError(28, "No space left on device")
+    monkeypatch.setattr(f"plait.runtime.{place}", full)
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",))).run()
+    assert wrong.value.diagnostics[0].code == "E0623" and f"plait compare {tmp_path / 'x'}" in wrong.value.diagnostics[0].help
+    monkeypatch.undo()
+    found, = experiment(spec, tmp_path / "x", Comparison(models=("second",))).run().runs
+    assert [p.step for p in found.curve] == [2, 4, 6]
+
+
 def test_rates_that_are_nearly_alike_are_two_runs(spec, tmp_path):
     found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(0.1234567, 0.12345678), budget=Amount(2, "steps"))).run()
     assert len({r.folder for r in found.runs}) == 2
