@@ -1,20 +1,22 @@
 """Models of one size: the value of a dim for which a model has so many parameters, from its derived formula."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import sympy as sp
 
 from plait.compiler.costs.params import params
 from plait.compiler.expand import expand
 from plait.compiler.file import File, open_file
-from plait.compiler.solve import freed
+from plait.compiler.sizes import Numeric
+from plait.compiler.solve import Asked, Search, freed
 from plait.dsl import override
 from plait.dsl import spec as ast
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse_override
 
-NEAR = 512                                                    # values on either side of the exact one that are looked at
-TRIES = 200                                                   # of them that are expanded, to find one that every require takes
+BESIDE = 8                                                    # allowed values on either side of the exact one that are looked at
 WIDEST = 2**40
 
 
@@ -35,45 +37,61 @@ def equal(file: File, model: str, target: int, by: Sequence[str]) -> Equal:
     Raises PlaitError where a dim is none, where other dims are free, and where no value comes near."""
     for name in by:
         if name not in file.names_of(model).entries: continue
-        found = _counts(file, model, name)
+        found = _counted(file, model, name)
         if found is not None: return _solved(file, model, target, name, found)
     if not any(name in file.names_of(m).entries for name in by for m in file.models):
         raise error("E0401", f"no dim is called {' or '.join(f'`{n}`' for n in by)}", help="params(2M, by = d)")
     return Equal(model, file.spec, None, _whole(file, model))
 
 
-def _counts(file: File, model: str, name: str) -> Callable[[int], int | None] | None:
-    """The number of parameters as a function of a dim, None where a size is not whole; None where they do not depend on it."""
-    program = expand(open_file(freed(file.spec, name), None, file.spec), model)
+@dataclass(frozen=True)
+class Counted:
+    """The parameters of a model as they depend on a dim. size: value → how many, also where a size is not whole; allowed: where the dim
+    may stand."""
+    size: Callable[[int], Numeric]
+    allowed: Search
+
+
+def _counted(file: File, model: str, name: str) -> Counted | None:
+    """None where the parameters do not depend on the dim."""
+    opened = open_file(freed(file.spec, name), None, file.spec)
+    program = expand(opened, model)
     formula = program.sizes.resolve(params(program.graph))
     if name not in map(str, formula.free_symbols): return None
     free = [str(s) for s in formula.free_symbols if str(s) != name and program.sizes.value(s) is None]
     if free: raise _free(model, sorted(free)[0])
-    return lambda value: program.sizes.bind(**{name: value}).integer(formula)
+    asked = Asked(opened, name, 1)
+    asked.programs[model] = program
+    asked.known |= {s: v for s, v in program.sizes.bound.items() if s != asked.unknown}
+    return Counted(lambda value: program.sizes.bind(**{name: value}).value(formula) or 0, Search(asked, sp.true, ()))
 
 
-def _solved(file: File, model: str, target: int, name: str, count: Callable[[int], int | None]) -> Equal:
-    """Parameters grow with every dim: the crossing is found by halves, then the nearest value is taken that the requires allow."""
-    least, most = 1, 2
-    while (count(most) or 0) < target:
-        least, most = most, 2 * most
-        if most > WIDEST: raise error("E0642", f"{model} does not reach {target:,} parameters by `{name}`")
-    near = range(max(1, _crossing(count, target, least, most) - NEAR), most + NEAR)
-    tried = sorted((abs(c - target), value) for value in near[:2 * NEAR] if (c := count(value)) is not None)
+def _solved(file: File, model: str, target: int, name: str, found: Counted) -> Equal:
+    """Parameters grow with every dim: the crossing is found by halves; of the allowed values beside it the nearest is taken."""
+    low, high = 1, 2
+    while found.size(high) < target:
+        low, high = high, 2 * high
+        if high > WIDEST: raise error("E0642", f"{model} does not reach {target:,} parameters by `{name}`")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if found.size(middle) <= target else (low, middle)
+    near = [*_allowed(found.allowed, low, up=False), *_allowed(found.allowed, low + 1, up=True)]
     why: PlaitError | None = None
-    for _, value in tried[:TRIES]:
+    for value in sorted(near, key=lambda v: abs(found.size(v) - target)):
         spec = override.apply(file.spec, (parse_override(f"{name}={value}"),))
         try: return Equal(model, spec, (name, value), _whole(open_file(spec, None, file.spec), model))
         except PlaitError as wrong: why = why or wrong
     raise why or error("E0642", f"no value of `{name}` brings {model} to {target:,} parameters")
 
 
-def _crossing(count: Callable[[int], int | None], target: int, low: int, high: int) -> int:
-    """The greatest value with at most so many; one whose size is not whole counts as too small."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if (count(middle) or 0) <= target else (low, middle)
-    return low
+def _allowed(search: Search, start: int, up: bool) -> Iterator[int]:
+    """The first allowed values from there on."""
+    at: int | None = start
+    for _ in range(BESIDE):
+        at = search.next(at, up)
+        if at is None: return
+        yield at
+        at += 1 if up else -1
 
 
 def _whole(file: File, model: str) -> int:

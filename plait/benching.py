@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +23,9 @@ from plait.dsl.spec import Override
 from plait.dsl.suggest import suggest
 from plait.plot import draw_bench
 from plait.pretty import whole
-from plait.runtime.laboratory.bench import LOOP, Bench, Measured, measure
+from plait.runtime.laboratory.bench import Bench, Measured, measure
 from plait.runtime.laboratory.steps import Subject
-from plait.runtime.laboratory.turns import ROUNDS, STEADY, ratio
+from plait.runtime.laboratory.turns import ROUNDS, STEADY
 from plait.runtime.record import machine, replace
 
 MOST_CASES = 200                                              # models at lengths, all of which are held at once
@@ -86,10 +87,13 @@ def _unknown(model: str, known: Sequence[str]):
 def at_length(file: File, model: str, by: str | None, n: int) -> File:
     """The file with another value of the dim that is the length. Raises PlaitError where it is not clear which dim that is."""
     name = by or length_of(file, model)
-    known = file.names_of(model).entries
-    if name in known and name not in _read(file, model):
+    dims = {k: e for k, e in file.names_of(model).entries.items() if e.kind == "dim"}
+    if name not in dims:
+        near = suggest(name, dims, {})
+        raise error("E0401", f"`{name}` is no dim of {model}", help=f"--by {near[0]}" if near else f"--by with one of {', '.join(dims)}")
+    if name not in _read(file, model):
         raise error("E0505", f"no size of {model} depends on `{name}`", help="--by with another dim")
-    spec = override.apply(freed(file.spec, name), (parse_override(f"{name}={n}"),))
+    spec = override.apply(freed(file.spec, name), (parse_override(f"{name}={n}", "--lengths"),))
     return open_file(spec, None, file.spec)
 
 
@@ -125,7 +129,7 @@ def table(found: Bench, name: str = "context") -> str:
     """The medians in milliseconds, growth and ratios; then each beside its derived work, depth and share of the machine's rate."""
     lengths = found.lengths
     held = f"at batch {found.batch[0]}" if len(set(found.batch)) == 1 else f"of {found.batch[0] * lengths[0]:,} tokens"
-    head = f"a training step {held}, median of {found.rounds} rounds in turn, milliseconds"
+    head = f"a training step {held}, median of {_rounds(found)} in turn, milliseconds"
     times = [[m, *(_ms(found.of(m, n)) for n in lengths), *([f"{found.growth(m):.1f}"] if len(lengths) > 1 else [])] for m in found.names]
     ends = [f"{lengths[-1]}/{lengths[0]}"] if len(lengths) > 1 else []
     said = [head, _grid([[name, *(f"{n:,}" for n in lengths), *ends], *times])]
@@ -136,7 +140,7 @@ def table(found: Bench, name: str = "context") -> str:
     rows = [[r.name, f"{r.length:,}", _ms(r), f"{_ms(r.times.low)}–{_ms(r.times.high)}", whole(r.work), whole(r.depth), _share(found, r)]
             for r in found.rows]
     heads = ["model", name, "median", "quartiles", "work", "depth", "share of the rate"]
-    return "\n".join([*said, "", "beside what was derived: multiply-adds and depth of forward and backward",
+    return "\n".join([*said, "", "beside what was derived of a step of the whole batch: multiply-adds, and depth of forward and backward",
                       _grid([heads, *rows]), *_above(found), "", _steady(found)])
 
 
@@ -149,19 +153,23 @@ def _above(found: Bench) -> list[str]:
 
 def _loops(found: Bench, name: str) -> list[str]:
     """What a recurrence costs as a loop in Python."""
-    models = [m for m in dict.fromkeys(r.model for r in found.rows) if f"{m}, {LOOP}" in found.names]
-    if not models: return []
-    rows = [[m, *(f"{ratio(found.of(f'{m}, {LOOP}', n).times, found.of(f'{m}, eager', n).times):.2f}" for n in found.lengths)]
-            for m in models]
+    if not found.looped: return []
+    rows = [[m, *(f"{found.loop(m, n):.2f}" for n in found.lengths)] for m in found.looped]
     head = [name, *(f"{n:,}" for n in found.lengths)]
     return ["", "a Python loop over the steps, with the same model run eagerly as 1", _grid([head, *rows])]
 
 
 def _steady(found: Bench) -> str:
-    if found.unsteady is None: return f"{found.rounds} round{'s' if found.rounds != 1 else ''}: too few to tell how noisy this machine is"
-    apart = f"by its halves, the ratios of two such runs may lie {found.unsteady:.0%} apart"
+    if found.unsteady is None: return f"{_rounds(found)}: too few to tell how noisy this machine is"
+    most = max(found.apart, key=lambda name: found.apart[name])
+    usual = statistics.median(found.apart.values())
+    apart = (f"by the halves of these rounds, a ratio differs from that of another such run by some {usual:.0%}, "
+             f"and by {found.unsteady:.0%} where it is most: {most}")
     if not found.noisy: return apart
-    return f"this machine is too noisy for these ratios: {apart}, more than {STEADY:.0%}; more --rounds, or nothing else at work"
+    return f"this machine is too noisy: {apart}. {STEADY:.0%} is the most; more --rounds, or nothing else at work"
+
+
+def _rounds(found: Bench) -> str: return f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
 
 
 def _ms(r: Measured | float) -> str:
@@ -186,7 +194,8 @@ def as_json(found: Bench, paths: Sequence[Path], device: torch.device) -> dict[s
     return {"plait": 1, "files": [str(p) for p in paths], "date": time.strftime("%Y-%m-%d"), "machine": machine(device),
             "batch": list(found.batch), "rounds": found.rounds, "lengths": list(found.lengths), "against": found.against,
             "machine_work_a_second": found.rate,
-            "growth": {m: found.growth(m) for m in found.names}, "unsteady": found.unsteady, "noisy": found.noisy, "rows": rows}
+            "growth": {m: found.growth(m) for m in found.names}, "unsteady": found.unsteady, "noisy": found.noisy, "apart": found.apart,
+            "rows": rows}
 
 
 def kept(found: Bench, paths: Sequence[Path], device: torch.device, folder: Path) -> None:

@@ -13,18 +13,23 @@ import torch
 
 from plait import files
 from plait.compiler.file import File, open_file
+from plait.compiler.table import rows
 from plait.dsl.errors import error
 from plait.dsl.parser import parse
 from plait.dsl.spec import Override
 from plait.plot import draw_comparison
+from plait.render import Table, shown_dims
 from plait.runtime import record
 from plait.runtime.comparison import comparison
+from plait.runtime.folder import EXPERIMENT
 from plait.runtime.laboratory.compare import Experiment
-from plait.runtime.laboratory.experiment import EXPERIMENT, read
+from plait.runtime.laboratory.experiment import read
 from plait.runtime.laboratory.outcome import Compared, Trained
 from plait.runtime.laboratory.turns import ROUNDS, STEADY
+from plait.runtime.prepare import Prepared
 
-RESULTS, TABLE, PLOT = "results.json", "results.md", "curves.svg"
+APART = 1.02                                                  # sizes that are one size
+RESULTS, SHOWN, PLOT = "results.json", "results.md", "curves.svg"
 
 
 def compared(path: Path, *, name: str | None = None, settings: tuple[Override, ...] = (), asked: Mapping[str, str] | None = None,
@@ -40,16 +45,26 @@ def compared(path: Path, *, name: str | None = None, settings: tuple[Override, .
                         help=f"plait compare {path}, without other options")
         file: File = open_file(parse(kept.spec, str(path / EXPERIMENT)))
         made = Experiment(file, kept.source, kept.comparison, path, device=where, compile=kept.compiled, kernels=kept.kernels,
-                          rounds=rounds, say=say)
+                          rounds=rounds, say=say, costs=_costs(path))
     else:
+        if not path.exists():
+            raise error("E0642", f"there is neither a spec nor an experiment `{path}`", help="plait compare SPEC")
         file = files.opened(path, settings)
         wanted = comparison(file, name, asked)
         folder = out or Path("experiments") / f"{wanted.name or path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        made = Experiment(file, path.parent, wanted, folder, device=where, compile=compile, kernels=kernels, rounds=rounds, say=say)
-    say(f"the experiment is in {made.folder}; `plait compare {made.folder}` goes on with it where it is stopped")
+        made = Experiment(file, path.parent, wanted, folder, device=where, compile=compile, kernels=kernels, rounds=rounds, say=say,
+                          costs=_costs(path))
     found = made.run()
     written(found, where, found.folder)
     return found
+
+
+def _costs(path: Path) -> Callable[[Prepared], Mapping[str, Any]]:
+    """What was derived of a model, as its run folder keeps it."""
+    def of(made: Prepared) -> Mapping[str, Any]:
+        names = open_file(parse(made.spec_text)).names
+        return Table(str(path), "layer", tuple(rows(made.module.program, "layer")), shown_dims(names)).json()
+    return of
 
 
 def written(found: Compared, device: torch.device, folder: Path) -> None:
@@ -57,7 +72,7 @@ def written(found: Compared, device: torch.device, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         record.replace(folder / RESULTS, json.dumps(as_json(found, device), indent=1) + "\n")
-        record.replace(folder / TABLE, markdown(found) + "\n")
+        record.replace(folder / SHOWN, markdown(found) + "\n")
     except OSError as why:
         raise error("E0620", f"the results cannot be kept in `{folder}`: {why.strerror or why}", help="make room, and ask again") from None
     try: draw_comparison(found, folder / PLOT)
@@ -97,14 +112,35 @@ def markdown(found: Compared) -> str:
 
 def _notes(found: Compared) -> list[str]:
     seeds = len({r.seed for r in found.runs})
-    said = [f"{seeds} seed{'s' if seeds != 1 else ''}; each run's own minimum; seconds: steps × the median of a step, measured in turn"]
+    many = f"means over {seeds} seeds of" if seeds > 1 else "one seed;"
+    said = [f"{many} each run's own minimum; seconds: steps × the median of a step, measured in turn"]
     if found.unsteady is not None and found.unsteady > STEADY:
-        said.append(f"the times are not steady: the ratios of two such measurements may lie {found.unsteady:.0%} apart")
+        said.append(f"the times are not steady: the ratios of two such measurements lie some {found.unsteady:.0%} apart")
+    sizes = sorted(e.count for e in found.equals.values())
+    if found.comparison.fit is not None and sizes[-1] > APART * sizes[0]:
+        said.append(f"not of one size: {sizes[0]:,} to {sizes[-1]:,} parameters, {found.comparison.fit.target:,} were asked for")
+    said += [f"these seeds do not tell {a} from {b}: their losses overlap" for a, b in zip(found.ranking, found.ranking[1:])
+             if _overlap([r.best.loss for r in found.chosen(a)], [r.best.loss for r in found.chosen(b)])]
+    said += _rates(found)
     lost = [r.folder.name for r in found.runs if r.diverged]
     if lost: said.append(f"diverged, and count with what they reached: {', '.join(lost)}")
-    late = [r for r in found.runs if len(r.curve) > 1 and r.best == r.curve[-1]]
-    if late: said.append(f"still falling at the end of the budget: {', '.join(dict.fromkeys(r.model for r in late))}")
+    late = [m for m in found.ranking if any(len(r.curve) > 1 and r.best == r.curve[-1] for r in found.chosen(m))]
+    if late: said.append(f"still falling at the end of the budget: {', '.join(late)}")
     return said
+
+
+def _overlap(a: list[float], b: list[float]) -> bool:
+    """Of several seeds each: does the best of the one that is worse lie below the worst of the other?"""
+    return min(len(a), len(b)) > 1 and min(b) < max(a)
+
+
+def _rates(found: Compared) -> list[str]:
+    """Models whose best learning rate is the last one that was tried, on either side."""
+    tried = found.comparison.rates
+    if len(tried) < 2: return []
+    at = {"smallest": min(tried), "largest": max(tried)}
+    held = {side: [m for m in found.ranking if found.chosen(m)[0].rate == rate] for side, rate in at.items()}
+    return [f"the best rate is the {side} that was tried: {', '.join(models)}" for side, models in held.items() if models]
 
 
 def as_json(found: Compared, device: torch.device) -> dict[str, Any]:

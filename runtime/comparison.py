@@ -12,11 +12,12 @@ from plait.dsl.spec import Call, Compare, Expr, List, Name, Quantity
 from plait.dsl.suggest import ALIASES, suggest
 from plait.runtime.arguments import number, whole
 from plait.runtime.formula import Scope, Unbound
-from plait.runtime.recipe import Amount
+from plait.runtime.recipe import Amount, Recipe, recipe
 
 KEYS = {"models": "models = [gru, transformer]", "fit": "fit = params(2M, by = d)", "seeds": "seeds = [1, 2, 3]",
         "budget": "budget = 4k steps", "lr": "lr = [1e-4, 3e-4, 1e-3]", "patience": "patience = 4"}
 UNITS = ("steps", "minutes")
+ALIKE = ("data", "batch")                                     # what the train blocks of models say alike that are compared
 LISTS = ("models", "seeds", "lr")
 
 
@@ -89,7 +90,30 @@ def comparison(file: File, name: str | None = None, settings: Mapping[str, str] 
         except Unbound as free: out.append(Diagnostic("E0638", f"`{free.name}` has no value", e.span, help=f"--set {free.name}=…"))
     if out: raise PlaitError(*out)
     made = Comparison(block.name if block is not None else "", span=block.span if block is not None else None)
-    return replace(made, **{{"lr": "rates"}.get(k, k): v for k, v in found.items()})
+    made = replace(made, **{{"lr": "rates"}.get(k, k): v for k, v in found.items()})
+    can_be_compared(file, made)
+    return made
+
+
+def can_be_compared(file: File, wanted: Comparison) -> None:
+    """One budget, the same data, and a loss to compare. Raises PlaitError."""
+    found: dict[str, Recipe] = {}
+    for model in wanted.models or file.models:
+        try: r = recipe(file.spec, model, file.values(model))
+        except PlaitError: continue                           # whoever reads the block says what is wrong in it
+        if r is not None: found[model] = r
+    if not found: return
+    first, whole = next(iter(found.items()))
+    for model, r in found.items():
+        if "loss" not in r.metrics:
+            raise error("E0642", f"the train block of {model} evaluates no loss, and models are compared by it", r.span,
+                        help="every 250 steps { evaluate(loss) }")
+        if wanted.budget is None and r.stop.unit not in ("steps", "epochs"):
+            raise error("E0642", f"the train block of {model} stops by {r.stop.unit}", r.stop.span, help="budget = 4k steps")
+        for key in (*ALIKE, *(() if wanted.budget is not None else ("stop",))):
+            if getattr(r, key) != getattr(whole, key):
+                raise error("E0642", f"{first} and {model} are not trained alike: their train blocks differ in `{key}`",
+                            r.keys.get(key), help=f"one train block for both{', or a budget' if key == 'stop' else ''}")
 
 
 def _asked(key: str, text: str) -> Expr:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 SPEC, ABOUT, ROWS = "spec.plait", "run.json", "metrics.jsonl"
+EXPERIMENT, RUNS = "experiment.json", "runs"                  # of a folder that holds the runs of a comparison
 
 
 def rows(folder: Path, name: str = ROWS) -> Iterator[dict[str, Any]]:

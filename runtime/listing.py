@@ -15,7 +15,7 @@ from typing import Any
 from plait.compiler.expand import open_file
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse
-from plait.runtime.folder import ABOUT, ROWS, SPEC, rows
+from plait.runtime.folder import ABOUT, EXPERIMENT, ROWS, RUNS, SPEC, rows
 from plait.runtime.recipe import Amount, recipe
 from plait.runtime.sources import GROWING
 
@@ -49,9 +49,10 @@ class Listed:
 
 
 def runs(folder: Path) -> list[Listed]:
-    """The runs in a folder, or the one that it is, oldest first. Raises PlaitError where there is no such folder."""
+    """The runs in a folder, of an experiment, or the one that it is, oldest first. Raises PlaitError where there is no such folder."""
     if not folder.is_dir():
         raise error("E0620", f"there is no folder `{folder}`", help="plait runs FOLDER; plait train makes runs/ by itself")
+    if (folder / EXPERIMENT).exists() and (folder / RUNS).is_dir(): folder /= RUNS
     try: inside = [folder] if _is_run(folder) else [p for p in folder.iterdir() if p.is_dir() and _is_run(p)]
     except OSError as why: raise error("E0620", f"`{folder}` cannot be read: {why.strerror or why}") from None
     return sorted(map(listed, inside), key=lambda r: (r.date, r.folder.name))

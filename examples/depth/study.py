@@ -56,6 +56,7 @@ def row(L: int, runs: Path, **more) -> dict:
 def draw(rows: list[dict], out: Path) -> None:
     """The loss, and the bytes beyond the parameters' own, against the layers."""
     from matplotlib import pyplot as plt
+    plt.rcParams["svg.hashsalt"] = "plait"                    # the same drawing is the same file
     figure, (loss, bytes_) = plt.subplots(1, 2, figsize=(11.0, 4.5))
     layers = [r["layers"] for r in rows]
     loss.plot(layers, [r["loss"] for r in rows], marker="o")

@@ -60,6 +60,7 @@ def markdown(found: dict[str, dict[str, list[float]]]) -> str:
 def draw(found: dict[str, dict[str, list[float]]], out: Path) -> None:
     """The accuracy by how a model is evaluated, a line for how it was trained: the mean, and each seed as a dot."""
     from matplotlib import pyplot as plt
+    plt.rcParams["svg.hashsalt"] = "plait"                    # the same drawing is the same file
     figure, panel = plt.subplots(figsize=(6.0, 4.5))
     for k, (name, cells) in enumerate(found.items()):
         panel.plot(range(len(EVALUATED)), [sum(cells[e]) / len(cells[e]) for e in EVALUATED], color=f"C{k}", label=f"trained with {name}")

@@ -35,7 +35,7 @@ function round(low, high) {
 }
 
 /* Draws into an element. series: {name, points: [[x, y]], colour, faint, marked, whiskers: [[x, low, high]]}; marks: {x, y, said}. */
-function plot(host, {series, xname, yname, xlog = false, ylog = false, marks = [], label}) {
+function plot(host, {series, xname, yname, xlog = false, ylog = false, marks = [], label, xunit = "", yunit = ""}) {
   const good = series.map(s => ({...s, points: s.points.filter(([x, y]) => fits(x, xlog) && fits(y, ylog))}));
   const points = good.flatMap(s => [...s.points, ...(s.whiskers ?? []).flatMap(([x, a, b]) => [[x, a], [x, b]])]);
   const box = make("div", {class: "plot"});
@@ -46,11 +46,11 @@ function plot(host, {series, xname, yname, xlog = false, ylog = false, marks = [
   const svg = make("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label});
   for (const t of x.ticks) {
     svg.append(make("line", {class: "grid", x1: x.at(t), x2: x.at(t), y1: TOP, y2: HEIGHT - BOTTOM}),
-      make("text", {class: "tick", x: x.at(t), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle"}, short(t)));
+      make("text", {class: "tick", x: x.at(t), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle"}, sized(t, xunit)));
   }
   for (const t of y.ticks) {
     svg.append(make("line", {class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y.at(t), y2: y.at(t)}),
-      make("text", {class: "tick", x: LEFT - 6, y: y.at(t) + 4, "text-anchor": "end"}, short(t)));
+      make("text", {class: "tick", x: LEFT - 6, y: y.at(t) + 4, "text-anchor": "end"}, sized(t, yunit)));
   }
   svg.append(make("path", {class: "axis", fill: "none", d: `M${LEFT},${TOP} V${HEIGHT - BOTTOM} H${WIDTH - RIGHT}`}),
     make("text", {class: "name", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 10, "text-anchor": "middle"}, xname),

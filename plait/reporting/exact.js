@@ -186,3 +186,9 @@ function short(x) {
   const prefix = ["n", "µ", "m", "", "k", "M", "G", "T", "P", "E"][k + 3];
   return `${Number((f / 1000 ** k).toPrecision(3))}${prefix ? ` ${prefix}` : ""}`.replace("-", "−");
 }
+
+/* 500 ms, 2 s, and without a unit as `short`. */
+function sized(x, unit) {
+  const said = short(x);
+  return unit && /[\d]$/.test(said) ? `${said} ${unit}` : said + unit;
+}

@@ -25,8 +25,13 @@ function drawTraining() {
   for (const [along, against] of [[0, "steps"], [1, "seconds"]]) {
     const label = `${NAMES[measure]} against ${against}`, place = make("div", {}, make("h3", {}, label));
     host.append(place);
-    plot(place, {series: CONTENT.runs.flatMap(r => curvesOfRun(r, column, along)), xname: against, yname: NAMES[measure], label});
+    plot(place, {series: CONTENT.runs.flatMap(r => curvesOfRun(r, column, along)), xname: against, yname: NAMES[measure], label,
+      xunit: along ? "s" : ""});
   }
+  const clocks = [[true, "of an experiment's runs: steps times the median of a step, measured in turn"],
+    [false, "of other runs: their own clock"]];
+  const told = clocks.filter(([k]) => CONTENT.runs.some(r => r.in_turn === k)).map(([, said]) => said);
+  host.lastChild.append(make("p", {class: "hint clock"}, `Seconds ${told.join("; ")}.`));
 }
 
 function runLine(r) {
@@ -58,15 +63,16 @@ function setUpBench() {
   for (const found of CONTENT.bench) {
     const names = [...new Set(found.rows.map(r => r.model))];
     const place = make("div", {}, make("h3", {}, found.name),
-      make("p", {class: "hint"}, Object.entries(found.machine).map(([k, v]) => `${k}: ${v}`).join(", ")));
+      make("p", {class: "hint"}, Object.entries(found.machine).map(([k, v]) => `${k}: ${v}`).join(", ")),
+      ...(found.noisy ? [make("p", {class: "hint"}, "The machine was too noisy for the second digit of a ratio.")] : []));
     $("#bench .files").append(place);
     const series = names.map(name => {
       const rows = found.rows.filter(r => r.model === name).sort((a, b) => a.length - b.length);
       return {name, colour: colourOf(name, names), marked: true, points: rows.map(r => [r.length, r.median]),
         whiskers: rows.filter(r => r.low && r.high).map(r => [r.length, r.low, r.high])};
     });
-    plot(place, {series, xname: "length", yname: "seconds", xlog: true, ylog: true, label: `times of ${found.name}`});
+    plot(place, {series, xname: "length", yname: "time", yunit: "s", xlog: true, ylog: true, label: `times of ${found.name}`});
     place.append(tableOf(["model", "length", "median", "low", "high"], found.rows.map(r =>
-      [r.model, text(BigInt(r.length)), ...["median", "low", "high"].map(k => r[k] === undefined ? "" : `${short(r[k])}s`)])));
+      [r.model, text(BigInt(r.length)), ...["median", "low", "high"].map(k => r[k] === undefined ? "" : sized(r[k], "s"))])));
   }
 }

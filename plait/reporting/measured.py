@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from plait.dsl.errors import error
-from plait.runtime.folder import rows
+from plait.runtime.folder import EXPERIMENT, rows
 from plait.runtime.listing import MARKS, listed
 
 DEEPEST = 3                                                   # folders below the one that is given
@@ -36,13 +37,22 @@ def _inside(folder: Path, deep: int) -> Iterator[Path]:
 def run(folder: Path, name: str) -> dict[str, Any]:
     """One run: where it stands, and its rows of training and of validation, each a list of [step, seconds, loss, …] by KEPT."""
     told = listed(folder)
+    step = _step(folder, told.model)
     curves: dict[str, list[list[float | None]]] = {"train": [], "validation": []}
     for row in rows(folder):
+        if step is not None: row = {**row, "seconds": step * row["step"]}
         if isinstance(row.get("split"), str) and row["split"] in curves: curves[row["split"]].append([_finite(row.get(k)) for k in KEPT])
     return {"name": name, "model": told.model, "state": told.state, "reason": told.reason, "step": told.step, "planned": told.planned,
             "loss": told.loss, "best": {k: {"value": v, "step": s} for k, (v, s) in told.best.items()}, "seconds": told.seconds,
-            "rate": told.rate, "device": told.device, "begun": f"{told.date:%Y-%m-%d %H:%M}",
+            "in_turn": step is not None, "rate": told.rate, "device": told.device, "begun": f"{told.date:%Y-%m-%d %H:%M}",
             **{split: _thinned(found) for split, found in curves.items()}}
+
+
+def _step(folder: Path, model: str) -> float | None:
+    """Seconds of a step of a model as its experiment measured them in turn; None of a run by itself, whose own clock tells."""
+    try: each = json.loads((folder.resolve().parents[1] / EXPERIMENT).read_bytes())["step_seconds"][model]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError): return None
+    return statistics.median(each) if isinstance(each, list) and each and all(_finite(t) for t in each) else None
 
 
 def runs(given: Iterable[Path]) -> list[dict[str, Any]]:
@@ -95,4 +105,4 @@ def bench(path: Path) -> dict[str, Any]:
                      **({"high": high} if high is not None and high >= median else {})})
     machine = found.get("machine")
     facts = {str(k): str(v) for k, v in machine.items() if isinstance(v, str | int | float)} if isinstance(machine, dict) else {}
-    return {"name": path.name, "machine": facts, "rows": kept}
+    return {"name": path.name, "machine": facts, "noisy": found.get("noisy") is True, "rows": kept}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 import torch
@@ -14,7 +15,7 @@ from plait.runtime.measured import rate
 from plait.runtime.surroundings import repeatable
 
 RECURRENT = ("rnn", "lstm", "gru")
-LOOP = "Python loop"
+LOOP, EAGER = "Python loop", "eager"
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,30 @@ class Bench:
         return None if row.work is None else row.work / row.times.median / self.rate
 
     @property
+    def looped(self) -> tuple[str, ...]:
+        """Models that ran as a loop in Python, too."""
+        return tuple(dict.fromkeys(r.model for r in self.rows if r.way == LOOP))
+
+    def loop(self, model: str, length: int) -> float:
+        """How many times as long a loop in Python takes as the same model run eagerly."""
+        return ratio(self.of(f"{model}, {LOOP}", length).times, self.of(f"{model}, {EAGER}", length).times)
+
+    @cached_property
+    def apart(self) -> dict[str, float]:
+        """Ratio that is shown → by what part of it that of another such run lies from it, at a guess; {} where there are too few rounds to
+        tell."""
+        first, last = self.lengths[0], self.lengths[-1]
+        pairs = {f"growth of {m}": (self.of(m, last), self.of(m, first)) for m in self.names} if last != first else {}
+        pairs |= {f"{m} at {n:,}": (self.of(m, n), self.of(self.against, n)) for m in self.names if m != self.against for n in self.lengths}
+        pairs |= {f"{m}, loop by eager, at {n:,}": (self.of(f"{m}, {LOOP}", n), self.of(f"{m}, {EAGER}", n))
+                  for m in self.looped for n in self.lengths}
+        found = {name: unsteady([(a.times, b.times)]) for name, (a, b) in pairs.items()}
+        return {name: u for name, u in found.items() if u is not None}
+
+    @property
     def unsteady(self) -> float | None:
-        """How far a ratio that is shown may lie from that of another such run; None where there are too few rounds to tell."""
-        ends = [(self.of(m, self.lengths[-1]).times, self.of(m, self.lengths[0]).times) for m in self.names]
-        beside = [(self.of(m, n).times, self.of(self.against, n).times) for m in self.names for n in self.lengths]
-        return unsteady([*ends, *beside])
+        """The largest of `apart`."""
+        return max(self.apart.values(), default=None)
 
     @property
     def noisy(self) -> bool | None: return None if self.unsteady is None else self.unsteady > STEADY
@@ -99,7 +119,7 @@ def recurrences(subject: Subject) -> tuple[str, ...]:
 
 def _as_loops(s: Subject) -> dict[str, Subject]:
     bodies = {r: "body" for r in recurrences(s)}
-    return {"eager": Subject(s.file, s.program, s.batch, s.kernels, False),
+    return {EAGER: Subject(s.file, s.program, s.batch, s.kernels, False),
             LOOP: Subject(s.file, s.program, s.batch, {**s.kernels, **bodies}, False, True)}
 
 

@@ -47,7 +47,8 @@ def calibrate(device: torch.device, dtype: torch.dtype = torch.float32, part: fl
     noise = statistics.median(spread(t) for t in times)
     if noise > NOISE:
         said = f"the times of a kernel differ by {noise:.0%} on the median, and {NOISE:.0%} is the most"
-        raise error("E0672", "this machine is too noisy to be measured", numbers=said, help="end what else runs on it, and try again")
+        raise error("E0672", "this machine is too noisy to be measured", numbers=said,
+                    help="end what else runs on it, and try again; or plait predict --machine FILE, with numbers of your own")
     found = machine([(p.call, statistics.median(t)) for p, t in zip(probes, times)])
     here = platform.node(), processor(device), torch.__version__, date.today().isoformat()
     took = round(time.perf_counter() - began, 1)

@@ -20,21 +20,19 @@ from plait.dsl.parser import parse, parse_override
 from plait.dsl.printer import render
 from plait.dsl.spec import Spec
 from plait.runtime import checkpoint, record
-from plait.runtime.batch import part, sequences
-from plait.runtime.comparison import Comparison
-from plait.runtime.folder import rows
+from plait.runtime.batch import Stop, part, sequences
+from plait.runtime.comparison import Comparison, can_be_compared
+from plait.runtime.folder import EXPERIMENT, RUNS, rows
 from plait.runtime.laboratory import experiment
-from plait.runtime.laboratory.experiment import EXPERIMENT, FORM, RUNS, Kept
+from plait.runtime.laboratory.experiment import FORM, Kept
 from plait.runtime.laboratory.outcome import Compared, Patience, Trained, curve
 from plait.runtime.laboratory.steps import Subject, step_of
 from plait.runtime.laboratory.turns import Times, in_turn, waiting
 from plait.runtime.listing import listed
 from plait.runtime.prepare import How, Prepared, prepare
-from plait.runtime.recipe import Recipe
 from plait.runtime.surroundings import repeatable
 from plait.runtime.train import resume, train
 
-ALIKE = ("data", "batch")                                     # what the train blocks of models say alike that are compared
 NEAR = 0.1                                                    # how far from the size that is asked for a model may be
 
 
@@ -54,23 +52,28 @@ class One:
 class Experiment:
     """A folder in which runs are made one after another. What is there already is not made again.
 
-    file: the spec; source: the folder where its data starts; rounds: in which step times are measured; say: is told what is done."""
+    file: the spec; source: the folder where its data starts; rounds: in which step times are measured; say: is told what is done;
+    costs: what a run folder keeps of what was derived of its model."""
 
     def __init__(self, file: File, source: Path, comparison: Comparison, folder: Path, *, device: torch.device, compile: bool = True,
-                 kernels: Mapping[str, str] | None = None, rounds: int = 25, say: Callable[[str], None] = lambda line: None):
+                 kernels: Mapping[str, str] | None = None, rounds: int = 25, say: Callable[[str], None] = lambda line: None,
+                 costs: Callable[[Prepared], Mapping[str, Any]] | None = None):
         self.file, self.source, self.comparison, self.folder = file, source, comparison, folder
         self.device, self.compile, self.how, self.rounds, self.say = device, compile, How(dict(kernels or {})), rounds, say
+        self.costs = costs
         self.equals: dict[str, Equal] = {}
 
     def run(self) -> Compared:
         """Makes what is missing. Raises PlaitError where a model cannot be trained, and where the folder holds another experiment."""
+        can_be_compared(self.file, self.comparison)
         kept = self._begun()
         made = {m: self._sized(m) for m in self.comparison.models or self.file.models}
-        self._can_be_compared({m: p.recipe for m, p in made.items()})
         data = {m: record.data_facts(p.dataset) for m, p in made.items()}
         times = self._measured(made, data) if kept is None else self._as_before(kept, data)
+        self.say(f"the experiment is in {self.folder}; `plait compare {self.folder}` goes on with it where it is stopped")
         found: list[Trained] = []
         seeds = self.comparison.seeds or (next(iter(made.values())).recipe.seed,)
+        self._tell_how_long(made, times, max(1, len(self.comparison.rates)) + len(seeds) - 1)
         for model in made:
             first = [self._trained(self._one(model, rate, seeds[0], times), times) for rate in self.comparison.rates or (None,)]
             best = min(first, key=lambda r: r.best.loss).rate
@@ -124,20 +127,6 @@ class Experiment:
     def _prepared(self, spec: Spec, model: str) -> Prepared:
         return prepare(spec, model, self.source, device=self.device, compile=self.compile, how=self.how)
 
-    def _can_be_compared(self, recipes: Mapping[str, Recipe]) -> None:
-        """One budget, the same data, and a loss to compare. Raises PlaitError."""
-        first, whole = next(iter(recipes.items()))
-        for model, r in recipes.items():
-            if "loss" not in r.metrics:
-                raise error("E0642", f"the train block of {model} evaluates no loss, and models are compared by it", r.span,
-                            help="every 250 steps { evaluate(loss) }")
-            if self.comparison.budget is None and r.stop.unit not in ("steps", "epochs"):
-                raise error("E0642", f"the train block of {model} stops by {r.stop.unit}", r.stop.span, help="budget = 4k steps")
-            for key in (*ALIKE, *(() if self.comparison.budget is not None else ("stop",))):
-                if getattr(r, key) != getattr(whole, key):
-                    raise error("E0642", f"{first} and {model} are not trained alike: their train blocks differ in `{key}`",
-                                r.keys.get(key), help=f"one train block for both{', or a budget' if key == 'stop' else ''}")
-
     def _measured(self, made: Mapping[str, Prepared], data: Mapping[str, Any]) -> Mapping[str, Times]:
         """Of a step of every model, in turn."""
         self.say(f"a step of each model, {self.rounds} rounds in turn")
@@ -152,6 +141,12 @@ class Experiment:
                                       "machine": record.machine(self.device), "step_seconds": {m: list(t.each) for m, t in times.items()}})
         for m, t in times.items(): self.say(f"  {m}: {1e3 * t.median:.1f} ms a step")
         return times
+
+    def _tell_how_long(self, made: Mapping[str, Prepared], times: Mapping[str, Times], runs: int) -> None:
+        """runs: of each model."""
+        steps = {m: Stop(p.recipe, p.dataset).planned if self.comparison.budget is None else self._steps(m, times) for m, p in made.items()}
+        seconds = runs * sum((k or 0) * times[m].median for m, k in steps.items())
+        self.say(f"{runs * len(made)} runs, of {seconds / 60:,.1f} minutes of steps together{' at most' * bool(self.comparison.patience)}")
 
     def _one(self, model: str, rate: float | None, seed: int, times: Mapping[str, Times]) -> One:
         settings = [f"train.seed={seed}"]
@@ -205,5 +200,6 @@ class Experiment:
             done = resume(made.module, made.recipe, made.dataset, folder, device=self.device, enough=patience.spent)
         else:
             done = train(made.module, made.recipe, made.dataset, folder, spec_text=made.spec_text, device=self.device,
+                         table=None if self.costs is None else dict(self.costs(made)),
                          plan={**made.how.as_json(), "compiled": self.compile}, enough=patience.spent)
         if done.interrupted: raise KeyboardInterrupt

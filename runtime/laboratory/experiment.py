@@ -11,9 +11,10 @@ from typing import Any
 
 from plait.dsl.errors import PlaitError, error
 from plait.runtime.comparison import Comparison, from_json
+from plait.runtime.folder import EXPERIMENT
 from plait.runtime.laboratory.turns import Times
 
-EXPERIMENT, RUNS, FORM = "experiment.json", "runs", 1
+FORM = 1
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,9 @@ def waiting(device: torch.device) -> Callable[[], None]:
 
 
 def unsteady(pairs: Sequence[tuple[Times, Times]]) -> float | None:
-    """How far the ratios of two runs such as this one may lie apart, at most, as a part of them; None where there were too few rounds to
-    tell. What the two halves of the rounds differ by, over √2, since a half is a run of half the rounds. More than STEADY says that the
-    machine is too noisy for these ratios."""
+    """How far the ratios of two runs such as this one lie apart, as a part of them, where it is most; None where there were too few rounds
+    to tell. An estimate and no bound: what the two halves of the rounds differ by, over √2, since a half is a run of half the rounds.
+    More than STEADY says that the machine is too noisy for these ratios."""
     worst = 0.0
     for a, b in pairs:
         half = min(len(a.each), len(b.each)) // 2

@@ -424,6 +424,20 @@ def test_curves_of_runs_and_times(tmp_path):
     assert got[3] == [["recurrent", 3], ["other", 3]] and got[4] == 6 and got[5] == "name: a machine, cores: 2"
 
 
+def test_seconds_of_an_experiment_are_steps_times_the_median(tmp_path):
+    """Not the clock of each run, by which models that ran one after another cannot be compared."""
+    from plait.reporting.measured import runs
+    trained(tmp_path / "x" / "runs" / "one", 4)
+    trained(tmp_path / "alone", 4)
+    model = json.loads((tmp_path / "alone" / "run.json").read_text())["model"]
+    (tmp_path / "x" / "experiment.json").write_text(json.dumps({"step_seconds": {model: [9.0, 0.25, 0.125]}}))
+    one, alone = runs([tmp_path / "x", tmp_path / "alone"])
+    assert [row[:2] for row in one["train"]] == [[k, 0.25 * k] for k in (1, 2, 3, 4)] and one["in_turn"]
+    assert alone["train"][0][1] == 0.5 and not alone["in_turn"]
+    (tmp_path / "x" / "experiment.json").write_text("{")
+    assert not runs([tmp_path / "x"])[0]["in_turn"]
+
+
 def test_a_quartile_on_the_wrong_side_is_not_drawn(tmp_path):
     from plait.reporting.measured import bench
     (tmp_path / "t.json").write_text(json.dumps({"rows": [{"model": "m", "length": 8, "median": 2.0, "low": 3.0, "high": 4.0},

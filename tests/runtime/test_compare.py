@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from plait import files
 from plait.cli import app
 from plait.compiler.costs.params import params
-from plait.compiler.equal import equal
+from plait.compiler.equal import Equal, equal
 from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
 from plait.runtime.comparison import Comparison, Fit, comparison
 from plait.runtime.laboratory.compare import Experiment
-from plait.runtime.laboratory.outcome import Patience, curve
+from plait.runtime.laboratory.outcome import Compared, Patience, Point, Trained, curve
 from plait.runtime.laboratory.turns import Times
 from plait.runtime.recipe import Amount
 
@@ -50,6 +50,26 @@ def test_the_nearest_size_that_the_spec_allows():
     assert all(abs(found.count - 2_000_000) <= abs(c - 2_000_000) for c in others)
 
 
+@pytest.mark.parametrize("dims, layer, target, value, count", [
+    ("e = d / 3", "rnn(e)", 20_000, 150, 20_100),              # tables 50·d + e·50; d·e + e² + e, where no power of two is whole
+    ("require d % 256 == 0", "linear(d)", 18_260_252, 4096, 17_190_912)])         # d² + d + 100·d: far from the exact value
+def test_sizes_that_few_values_have(dims, layer, target, value, count):
+    """Against every value by brute force, where the module's own parameters are counted."""
+    text = f"""plait 1
+dims {{ V = 50; n = 4; d = 768; {dims} }}
+model m {{ input text: tokens[n] of V; logits = text {{ embed(V, width = d); {layer}; unembed(V) }}; output logits: [n, V] }}
+"""
+    found = equal(files.opened("m.plait", text=text), "m", target, ["d"])
+    assert (found.by, found.count) == (("d", value), count)
+
+    def modules(d: int) -> int:
+        inner = torch.nn.RNN(d, d // 3, bias=False) if "rnn" in layer else torch.nn.Linear(d, d)
+        wide = d // 3 if "rnn" in layer else d
+        return sum(p.numel() for p in inner.parameters()) + wide * ("rnn" in layer) + 50 * (d + wide)
+    step = 3 if "rnn" in layer else 256
+    assert value == min(range(step, 8192, step) if step > 3 else range(3, 300, 3), key=lambda d: abs(modules(d) - target))
+
+
 @pytest.mark.parametrize("by, code", [(["nothing"], "E0401"), (["d"], "E0638")])
 def test_no_size_is_said(spec, by, code):
     with pytest.raises(PlaitError) as wrong: equal(files.opened(spec), "first", 1000, by)
@@ -76,6 +96,12 @@ def test_a_wrong_block_is_told_with_its_place(text):
     with pytest.raises(PlaitError) as wrong: block(f"compare c {{ {text} }}")
     assert wrong.value.diagnostics[0].span is not None
     assert CliRunner().invoke(app, ["explain", wrong.value.diagnostics[0].code]).exit_code == 0
+
+
+def test_check_tells_what_cannot_be_compared(spec):
+    spec.write_text(SPEC.replace("  every 2 steps { evaluate(loss) }\n", "") + "compare c { seeds = [1, 2] }\n")
+    found = CliRunner().invoke(app, ["check", str(spec)])
+    assert found.exit_code == 1 and "evaluates no loss" in found.output and "m.plait:14" in found.output
 
 
 def test_check_reads_compare_blocks(spec):
@@ -153,6 +179,13 @@ def test_a_comparison_from_the_command_line(spec, tmp_path):
     assert {p.name for p in out.iterdir()} >= {"experiment.json", "results.json", "results.md", "curves.svg", "runs"}
     again = json.loads(run("compare", out, "--json"))                            # by its folder
     assert again["runs"] == found["runs"]
+    listed = json.loads(run("runs", out, "--json"))
+    assert [r["spec"] for r in listed["runs"]] == 2 * [str(spec)]                # whole run folders, with their derived costs
+
+
+def test_a_path_that_is_nothing(tmp_path):
+    found = CliRunner().invoke(app, ["compare", str(tmp_path / "nowhere")])
+    assert found.exit_code == 1 and "neither a spec nor an experiment" in " ".join(found.output.split())
 
 
 @pytest.mark.parametrize("args, said", [(("--seeds", "x"), "x"), (("--name", "c"), "no compare block"), (("--models", "frist"), "`first`?"),
@@ -243,6 +276,33 @@ def test_a_rate_that_diverges_counts_last(spec, tmp_path):
     from plait.comparing import as_json, table
     assert "diverged" in table(only)
     assert json.dumps(as_json(only, CPU), allow_nan=False)
+
+
+def trained(model: str, rate: float | None, seed: int, *losses: float) -> Trained:
+    return Trained(model, rate, seed, Path(f"runs/{model}-{rate}-{seed}"), tuple(Point(k, float(k), x) for k, x in enumerate(losses, 1)))
+
+
+def compared(*runs: Trained, **asked) -> Compared:
+    models = dict.fromkeys(r.model for r in runs)
+    sizes = {m: Equal(m, None, None, count) for m, count in zip(models, (1000, 1100, 1000))}                     # type: ignore[arg-type]
+    return Compared(Comparison(**asked), Path("x"), sizes, {m: Times((1.0, 1.0)) for m in models}, runs)
+
+
+def test_what_a_table_does_not_show_is_said():
+    """A budget that was too short for the rate that was chosen, and only then; rates at an end of those tried; sizes that are not one;
+    seeds that lie further apart than the models."""
+    from plait.comparing import table
+    rejected, chosen = trained("a", 1e-4, 1, 3.0, 2.0), trained("a", 1e-3, 1, 2.5, 1.5, 1.6)
+    said = table(compared(rejected, chosen, rates=(1e-4, 1e-3)))
+    assert "still falling" not in said and "the best rate is the largest that was tried: a" in said and "one seed" in said
+    others = trained("a", 1e-2, 1, 4.0), trained("a", 1e-4, 1, 4.0)
+    said = table(compared(trained("a", 1e-3, 1, 3.0, 2.0), *others, rates=(1e-2, 1e-3, 1e-4)))
+    assert "still falling at the end of the budget: a" in said and "best rate" not in said
+    a, b = [trained("a", None, s, x) for s, x in ((1, 2.0), (2, 2.2))], [trained("b", None, s, x) for s, x in ((1, 2.1), (2, 2.3))]
+    said = table(compared(*a, *b, fit=Fit(1000, ("d",))))
+    assert "these seeds do not tell a from b" in said and "1,000 to 1,100 parameters" in said and "means over 2 seeds" in said
+    far = [trained("c", None, s, x) for s, x in ((1, 3.0), (2, 3.1))]
+    assert "do not tell" not in table(compared(*a, *far))
 
 
 def test_a_size_that_cannot_be_had(spec, tmp_path):
