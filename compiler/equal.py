@@ -77,7 +77,7 @@ def _solved(file: File, model: str, target: int, name: str, found: Counted) -> E
         low, high = (middle, high) if found.size(middle) <= target else (low, middle)
     near = [*_allowed(found.allowed, low, up=False), *_allowed(found.allowed, low + 1, up=True)]
     why: PlaitError | None = None
-    for value in sorted(near, key=lambda v: abs(found.size(v) - target)):
+    for value in sorted(near, key=lambda v: abs(float(found.size(v)) - target)):
         spec = override.apply(file.spec, (parse_override(f"{name}={value}"),))
         try: return Equal(model, spec, (name, value), _whole(open_file(spec, None, file.spec), model))
         except PlaitError as wrong: why = why or wrong
@@ -86,12 +86,11 @@ def _solved(file: File, model: str, target: int, name: str, found: Counted) -> E
 
 def _allowed(search: Search, start: int, up: bool) -> Iterator[int]:
     """The first allowed values from there on."""
-    at: int | None = start
     for _ in range(BESIDE):
-        at = search.next(at, up)
-        if at is None: return
-        yield at
-        at += 1 if up else -1
+        found = search.next(start, up)
+        if found is None: return
+        yield found
+        start = found + (1 if up else -1)
 
 
 def _whole(file: File, model: str) -> int:
