@@ -156,5 +156,8 @@ def as_json(found: Compared, device: torch.device) -> dict[str, Any]:
                "best_loss": finite(statistics.mean(r.best.loss for r in found.chosen(m))),
                "best_step": statistics.mean(r.best.step for r in found.chosen(m)),
                "best_seconds": statistics.mean(r.best.seconds for r in found.chosen(m))} for m in found.ranking]
-    return {"plait": 1, "comparison": found.comparison.as_json(), "date": time.strftime("%Y-%m-%d"), "machine": record.machine(device),
+    # the machine on which steps were timed: runs may be made, and results written, on another number of threads
+    timed = read(found.folder).content.get("machine") if (found.folder / EXPERIMENT).exists() else None
+    return {"plait": 1, "comparison": found.comparison.as_json(), "date": time.strftime("%Y-%m-%d"),
+            "machine": timed or record.machine(device),
             "unsteady": found.unsteady, "models": models, "runs": [run(r) for r in found.runs]}

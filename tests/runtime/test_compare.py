@@ -183,6 +183,14 @@ def test_a_comparison_from_the_command_line(spec, tmp_path):
     assert [r["spec"] for r in listed["runs"]] == 2 * [str(spec)]                # whole run folders, with their derived costs
 
 
+def test_results_name_the_machine_that_was_timed(spec, tmp_path):
+    out = tmp_path / "x"
+    run("compare", spec, "--models", "second", "--budget", "2 steps", "--eager", "--rounds", "2", "--out", out)
+    kept = json.loads((out / "experiment.json").read_text())
+    (out / "experiment.json").write_text(json.dumps({**kept, "machine": {**kept["machine"], "threads": 64}}))
+    assert json.loads(run("compare", out, "--json"))["machine"]["threads"] == 64
+
+
 def test_a_path_that_is_nothing(tmp_path):
     found = CliRunner().invoke(app, ["compare", str(tmp_path / "nowhere")])
     assert found.exit_code == 1 and "neither a spec nor an experiment" in " ".join(found.output.split())
