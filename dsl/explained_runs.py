@@ -8,11 +8,12 @@ from plait.dsl.explained_language import Entry, file
 DEMO = "plait train specs/demo.plait"
 
 
-def trained(layers: str = "gru(d)", also: str = "", **settings: str) -> str:
-    """A small language model and its train block, with these settings in place of the usual ones; an empty one is left out."""
+def trained(layers: str = "gru(d)", also: str = "", every: str = "", **settings: str) -> str:
+    """A small language model and its train block, with these settings in place of the usual ones; an empty one is left out.
+    every: what is done every so often, in full; also: a block after it."""
     usual = {"data": 'text("book.txt")', "loss": "cross_entropy(logits, next(text))", "batch": "8 sequences", "lr": "1e-3",
              "stop": "100 steps"}
-    block = "\n".join(f"  {key} = {value}" for key, value in {**usual, **settings}.items() if value)
+    block = "\n".join(f"  {key} = {value}" for key, value in {**usual, **settings}.items() if value) + (f"\n  {every}" if every else "")
     return file(
         "dims { V <= 256; n = 64; d = 32 }",
         f"model m {{\n  input text: tokens[n] of V\n  logits = text {{ embed(V, width = d); {layers}; unembed(V) }}\n"
@@ -163,7 +164,8 @@ RUNS: dict[str, Entry] = {
     "E0642": (
         "A comparison trains several models of a spec on one budget, with the same data, and holds their validation losses side by side. "
         "Its keys are models, fit, seeds, budget, lr and patience, each once; the train block must evaluate the loss.",
-        trained(also="compare sizes {\n  seed = 3\n}"), trained(also="compare sizes {\n  seeds = [1, 2, 3]\n}")),
+        trained(every="every 50 steps { evaluate(loss) }", also="compare sizes {\n  seed = 3\n}"),
+        trained(every="every 50 steps { evaluate(loss) }", also="compare sizes {\n  seeds = [1, 2, 3]\n}")),
     "E0660": (
         "torch.export and ONNX write a program without loops of their own: what repeats is unrolled, for one length, and every operator "
         "must have a form there. The message names what has none. The weights and the spec can always be exported.",
