@@ -93,9 +93,17 @@ class Experiment:
         kept = experiment.read(self.folder)
         names = {"spec": "spec", "comparison": "compare block", "kernels": "kernels", "compiled": "--eager"}
         changed = [name for k, name in names.items() if kept.content.get(k) != self._facts()[k]]
-        if not changed: return kept
+        if not changed: return self._here(kept)
         raise error("E0642", f"`{self.folder}` holds another experiment: it differs in {' and '.join(changed)}",
                     help=f"plait compare {self.folder} goes on with that one; --out with another folder begins this one")
+
+    def _here(self, kept: Kept) -> Kept:
+        """Raises PlaitError where its steps were timed on a device of another kind: seconds would be those of no machine."""
+        machine = kept.content.get("machine")
+        timed = str(machine.get("device", self.device) if isinstance(machine, dict) else self.device).partition(":")[0]
+        if timed == self.device.type: return kept
+        raise error("E0642", f"the steps of the experiment `{self.folder}` were timed on {timed}, and it would go on on {self.device.type}",
+                    help=f"--device {timed}; or --out with another folder begins this one")
 
     def _as_before(self, kept: Kept, data: Mapping[str, Any]) -> Mapping[str, Times]:
         """The times of the folder. Raises PlaitError where the data is not what its runs were made on."""
@@ -105,6 +113,7 @@ class Experiment:
                         help="put the old file back, or --out with another folder")
         missing = [m for m in data if m not in kept.times]
         if missing: raise experiment.damaged(self.folder, f"it has no step time of {' and '.join(missing)}")
+        self.say(f"a step of each model, as measured when the experiment began, {len(next(iter(kept.times.values())).each)} rounds in turn")
         return kept.times
 
     # -- before the runs ---------------------------------------------------------------------------------------------------------------

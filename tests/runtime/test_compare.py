@@ -347,3 +347,14 @@ def test_an_experiment_that_was_compiled_does_not_go_on_eagerly(spec, tmp_path):
     at.write_text(at.read_text().replace('"compiled": false', '"compiled": true'))
     found = CliRunner().invoke(app, ["compare", str(tmp_path / "x"), "--eager"])
     assert found.exit_code == 1 and "goes on as it was asked for" in " ".join(found.output.split())
+
+
+def test_an_experiment_goes_on_where_its_steps_were_timed(spec, tmp_path):
+    run("compare", spec, "--models", "second", "--budget", "2 steps", "--eager", "--rounds", "2", "--out", tmp_path / "x")
+    again = CliRunner().invoke(app, ["compare", str(tmp_path / "x"), "--rounds", "9", "--device", "cpu"])
+    assert again.exit_code == 0 and "as measured when the experiment began, 2 rounds in turn" in " ".join(again.output.split())
+    at = tmp_path / "x" / "experiment.json"
+    whole = json.loads(at.read_text())
+    at.write_text(json.dumps({**whole, "machine": {**whole["machine"], "device": "cuda:0"}}))
+    found = CliRunner().invoke(app, ["compare", str(tmp_path / "x"), "--device", "cpu"])
+    assert found.exit_code == 1 and "were timed on cuda" in " ".join(found.output.split()) and "--device cuda" in found.output
