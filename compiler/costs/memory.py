@@ -60,6 +60,20 @@ def _small(choice: Node) -> sp.Expr:
     return sp.Piecewise((2, below <= 2**15), (4, True), evaluate=False)
 
 
+def _choices(joint: Joint) -> dict[Value, sp.Expr]:
+    """Stacks of what was chosen in the trips of a reversible loop → bytes of an element; 0, where another stack has the same."""
+    found: dict[Value, sp.Expr] = {}
+    decided: set[str] = set()
+    for n in joint.graph.nodes:
+        if not isinstance(n.op, Loop) or n.name != "invert" or n.phase != "forward": continue
+        for k, v in enumerate(n.outs):
+            maker, _ = _maker(n, k)
+            if v not in joint.saved or maker.op != Reduce("argmax", getattr(maker.op, "over", ())): continue
+            found[v] = sp.Integer(0) if maker.at in decided else _small(maker)
+            decided.add(maker.at)
+    return found
+
+
 def _elsewhere(joint: Joint) -> dict[Value, sp.Expr]:
     """Stack of the states before each trip → how many of its entries lie elsewhere: the first, where somebody else holds it, and all
     others, where the states after each trip are stacked, too."""
@@ -118,7 +132,7 @@ def peak(joint: Joint, target: Target, slack: bool = False, kernels: bool = Fals
     graph = replace(joint.graph, outs=(*scalars, *joint.graph.outs[joint.count:]))
     shared = _elsewhere(joint)
     seeds = {sp.S.One: 4 * len(joint.seeds)}                                     # a sum's gradient is one number, spread
-    return written(_Walk(target, shared, sure(graph), special(graph) if slack or kernels else None,
+    return written(_Walk(target, shared, _choices(joint), sure(graph), special(graph) if slack or kernels else None,
                          bound if slack else of_kernels, frozenset() if gradients else frozenset(_gradients(joint)),
                          {n.op.index: n.op for n in graph.walk() if isinstance(n.op, Loop) and n.op.index is not None}
                          ).graph(graph, seeds, set()))
@@ -146,11 +160,12 @@ def _holding(g: Graph, wanted: set[Value]) -> set[Value]:
 
 @dataclass
 class _Walk:
-    """shared: stacks → how many of their entries lie elsewhere and are counted there. sure: what kernels certainly take while they run;
+    """shared: stacks → how many of their entries lie elsewhere and are counted there. choices: stacks → bytes of an element. sure: what kernels certainly take while they run;
     scratch: what they may take, where that is asked for, and `more`: what of it counts. without: what others count. loops: by the
     numbers of their trips."""
     target: Target
     shared: Mapping[Value, sp.Expr] = field(default_factory=dict)
+    choices: Mapping[Value, sp.Expr] = field(default_factory=dict)
     sure: Mapping[tuple[str, str], sp.Expr] = field(default_factory=dict)
     scratch: Mapping[tuple[str, str], sp.Expr] | None = None
     more: Callable[[Node, Mapping[tuple[str, str], sp.Expr]], sp.Expr] = bound
@@ -162,13 +177,18 @@ class _Walk:
         if v.kind == "const" or v in self.without: return NOTHING
         key: tuple = (v.axes, v.kind)
         if v in self.shared: key = (*key, self.shared[v])
+        if v in self.choices: key = (*key, "chosen", self.choices[v])
         if key not in self.sizes:
             size = v.size / v.axes[0].size * (v.axes[0].size - self.shared[v]) if v in self.shared else v.size
             for i in size.free_symbols & self.loops.keys():
                 op = self.loops[i]
                 if v.axes[0].name == op.axis.name: size = over_trips(size / op.axis.size, [op])      # a stack of what differs by trip
-            self.sizes[key] = late(size * width(v, self.target))[0]
+            self.sizes[key] = late(size * self.choices.get(v, width(v, self.target)))[0]
         return self.sizes[key]
+
+    def entry(self, stack: Value, v: Value) -> Sum:
+        """What a trip hands on, as it lies in its stack."""
+        return late(v.size * self.choices[stack])[0] if stack in self.choices else self.bytes(v)
 
     def graph(self, g: Graph, before: Sum, mine: set[Value]) -> Late:
         """The moments of a schedule that count. before: what is alive around it; mine: inputs that nobody else holds."""
@@ -205,11 +225,12 @@ class _Walk:
             if len(moments) > 64: moments = list(pruned(moments))
         return pruned(moments)
 
-    def differing(self, op: Loop, inside: Late, slices: list[tuple[Value, Value]]) -> list[Sum]:
+    def differing(self, n: Node, op: Loop, inside: Late, slices: list[tuple[Value, Value]]) -> list[Sum]:
         """Trips whose sizes hang on their number: the first and the last, and what has gathered, or gone, on the way there."""
-        i, n = op.index, op.axis.size
-        gathered = expression(_minus(_plus(*(self.bytes(v) for v in op.body.outs[op.carried:])), *(self.bytes(v) for _, v in slices)))
-        first, last = (n - 1, sp.Integer(0)) if op.reverse else (sp.Integer(0), n - 1)
+        i, c, end = op.index, op.carried, op.axis.size - 1
+        made = _plus(*(self.entry(v, o) for v, o in zip(n.outs[c:], op.body.outs[c:])))
+        gathered = expression(_minus(made, *(self.bytes(v) for _, v in slices)))
+        first, last = (end, sp.Integer(0)) if op.reverse else (sp.Integer(0), end)
         change = sp.expand(over_trips(gathered, [op])) - gathered.subs(i, last)
         def at(x: Sum, t) -> Late: return late(expression(x).subs(i, t))
         return [*(f for x in inside for f in at(x, first)), *(f for x in inside for f in plus(at(x, last), late(change)))]
@@ -262,10 +283,10 @@ class _Walk:
         around = _minus(live, *(self.bytes(v) for v in dict.fromkeys(mine)), freed)                          # both streams may start as one
         used = {i for _, i in slices}
         first = self.graph(body, around, {i for v, i in states if v in mine} | used)          # a first state may be somebody else's
-        if op.index is not None: return self.differing(op, first, slices)
+        if op.index is not None: return self.differing(n, op, first, slices)
         if op.axis.size == 1: return list(first)
         later = self.graph(body, around, {*body.ins[:c], *used}) if len(mine) < c else first
-        stacks = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if not self.lent(v)))
+        stacks = _plus(*(self.entry(v, o) for v, o in zip(n.outs[c:], body.outs[c:]) if not self.lent(v)))
         twice = _plus(*(self.bytes(o) for v, o in zip(n.outs[c:], body.outs[c:]) if v in self.shared and not self.lent(v)))
         grown = _minus(stacks, freed)
         end = late(expression(grown) * (op.axis.size - 1) - expression(twice))
