@@ -44,6 +44,9 @@ class Bench:
     rate: float
     against: str
 
+    def __repr__(self) -> str:
+        return f"Bench({', '.join(self.names)}: at {', '.join(map(str, self.lengths))}, {self.rounds} rounds)"
+
     def of(self, name: str, length: int) -> Measured:
         """Raises KeyError."""
         return {(r.name, r.length): r for r in self.rows}[name, length]

@@ -48,6 +48,10 @@ class Compared:
     times: Mapping[str, Times]
     runs: tuple[Trained, ...]
 
+    def __repr__(self) -> str:
+        best = ", ".join(f"{m} {statistics.mean(r.best.loss for r in self.chosen(m)):.4f}" for m in self.ranking)
+        return f"Compared({str(self.folder)!r}: {best})"
+
     def chosen(self, model: str) -> list[Trained]:
         """The runs of a model at its best learning rate: the one with the lowest loss of the first seed."""
         own = [r for r in self.runs if r.model == model]

@@ -108,6 +108,7 @@ def test_results_are_kept_and_drawn(spec, tmp_path):
     assert {p.name for p in (tmp_path / "r").iterdir()} == {"bench.json", "bench.txt", "bench.svg"}
     kept = json.loads((tmp_path / "r" / "bench.json").read_text())
     assert [r["each"] for r in kept["rows"]] == [list(r.times.each) for r in found.rows]
+    assert repr(found) == "Bench(second: at 4, 8, 1 rounds)"                      # short, where an interpreter shows it
 
 
 @pytest.mark.parametrize("args, said", [

@@ -308,6 +308,7 @@ def test_what_a_table_does_not_show_is_said():
     assert "still falling at the end of the budget: a" in said and "best rate" not in said
     a, b = [trained("a", None, s, x) for s, x in ((1, 2.0), (2, 2.2))], [trained("b", None, s, x) for s, x in ((1, 2.1), (2, 2.3))]
     said = table(compared(*a, *b, fit=Fit(1000, ("d",))))
+    assert repr(compared(*b, *a)) == "Compared('x': a 2.1000, b 2.2000)"
     assert "these seeds do not tell a from b" in said and "1,000 to 1,100 parameters" in said and "means over 2 seeds" in said
     far = [trained("c", None, s, x) for s, x in ((1, 3.0), (2, 3.1))]
     assert "do not tell" not in table(compared(*a, *far))
