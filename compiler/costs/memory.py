@@ -160,9 +160,9 @@ def _holding(g: Graph, wanted: set[Value]) -> set[Value]:
 
 @dataclass
 class _Walk:
-    """shared: stacks → how many of their entries lie elsewhere and are counted there. choices: stacks → bytes of an element. sure: what kernels certainly take while they run;
-    scratch: what they may take, where that is asked for, and `more`: what of it counts. without: what others count. loops: by the
-    numbers of their trips."""
+    """shared: stacks → how many of their entries lie elsewhere and are counted there. choices: stacks → bytes of an element. sure: what
+    kernels certainly take while they run; scratch: what they may take, where that is asked for, and `more`: what of it counts. without:
+    what others count. loops: by the numbers of their trips."""
     target: Target
     shared: Mapping[Value, sp.Expr] = field(default_factory=dict)
     choices: Mapping[Value, sp.Expr] = field(default_factory=dict)
