@@ -17,6 +17,7 @@ FUNCTIONS: dict[str, Callable[..., Numeric]] = {
     "ceil": math.ceil, "floor": math.floor,
 }
 COSINE = ("peak", "floor", "warmup")
+MOST = 10_000                                                 # steps at which a formula is looked at
 ARITHMETIC = ("+", "-", "*", "/", "%", "^")
 
 
@@ -47,6 +48,30 @@ class Formula:
         try: return float(value(self.expression, self.scope, step, last))
         except OverflowError: return math.inf
         except (ValueError, ZeroDivisionError, TypeError): return math.nan
+
+    @property
+    def constant(self) -> bool:
+        """Is it the same at every step?"""
+        return not any(isinstance(x, Name) and x.name == "step" or isinstance(x, Call) and x.name == "cosine"
+                       for x in _within(self.expression))
+
+    def highest(self, last: int) -> float:
+        """The highest rate of a schedule of so many steps; of a formula of one's own over 10,000 of them at most. 0 where it has none."""
+        e = self.expression
+        if isinstance(e, Call) and e.name == "cosine":
+            peak, _, warmup = (float(value(_cosine_arguments(e)[name], self.scope)) for name in COSINE)
+            if warmup < last: return peak
+        rates = (self(1 + (last - 1) * k // max(1, MOST - 1), last) for k in range(MOST)) if last > MOST else (
+            self(s, last) for s in range(1, last + 1))
+        return max((r for r in rates if math.isfinite(r)), default=0.0)
+
+
+def _within(e: Expr) -> Iterator[Expr]:
+    """An expression and all in it."""
+    yield e
+    parts = [e.operand] if isinstance(e, Unary) else [e.left, e.right] if isinstance(e, Binary) else [
+        a.value for a in e.arguments] if isinstance(e, Call) else []
+    for part in parts: yield from _within(part)
 
 
 def value(e: Expr, scope: Scope, step: int | None = None, last: int | None = None) -> Numeric:

@@ -17,7 +17,7 @@ from plait.compiler.file import File, open_file
 from plait.dsl import override
 from plait.dsl.errors import PlaitError, error
 from plait.dsl.parser import parse, parse_override
-from plait.dsl.printer import render
+from plait.dsl.printer import expression, render
 from plait.dsl.spec import Spec
 from plait.runtime import checkpoint, record
 from plait.runtime.batch import Stop, part, sequences
@@ -62,18 +62,19 @@ class Experiment:
         self.device, self.compile, self.how, self.rounds, self.say = device, compile, How(dict(kernels or {})), rounds, say
         self.costs = costs
         self.equals: dict[str, Equal] = {}
+        self.made: dict[str, Prepared] = {}
 
     def run(self) -> Compared:
         """Makes what is missing. Raises PlaitError where a model cannot be trained, and where the folder holds another experiment."""
         can_be_compared(self.file, self.comparison)
         kept = self._begun()
-        made = {m: self._sized(m) for m in self.comparison.models or self.file.models}
+        made = self.made = {m: self._sized(m) for m in self.comparison.models or self.file.models}
         data = {m: record.data_facts(p.dataset) for m, p in made.items()}
         times = self._measured(made, data) if kept is None else self._as_before(kept, data)
         self.say(f"the experiment is in {self.folder}; `plait compare {self.folder}` goes on with it where it is stopped")
         found: list[Trained] = []
         seeds = self.comparison.seeds or (next(iter(made.values())).recipe.seed,)
-        self._tell_how_long(made, times, max(1, len(self.comparison.rates)) + len(seeds) - 1)
+        self._tell_how_long(times, max(1, len(self.comparison.rates)) + len(seeds) - 1)
         for model in made:
             first = [self._trained(self._one(model, rate, seeds[0], times), times) for rate in self.comparison.rates or (None,)]
             best = min(first, key=lambda r: r.best.loss).rate
@@ -151,22 +152,32 @@ class Experiment:
         for m, t in times.items(): self.say(f"  {m}: {1e3 * t.median:.1f} ms a step")
         return times
 
-    def _tell_how_long(self, made: Mapping[str, Prepared], times: Mapping[str, Times], runs: int) -> None:
+    def _tell_how_long(self, times: Mapping[str, Times], runs: int) -> None:
         """runs: of each model."""
-        steps = {m: Stop(p.recipe, p.dataset).planned if self.comparison.budget is None else self._steps(m, times) for m, p in made.items()}
-        seconds = runs * sum((k or 0) * times[m].median for m, k in steps.items())
-        self.say(f"{runs * len(made)} runs, of {seconds / 60:,.1f} minutes of steps together{' at most' * bool(self.comparison.patience)}")
+        seconds = runs * sum(self._steps(m, times) * times[m].median for m in self.made)
+        most = " at most" if self.comparison.patience else ""
+        self.say(f"{runs * len(self.made)} runs, of {seconds / 60:,.1f} minutes of steps together{most}")
 
     def _one(self, model: str, rate: float | None, seed: int, times: Mapping[str, Times]) -> One:
         settings = [f"train.seed={seed}"]
-        if rate is not None: settings.append(f"train.lr={rate!r}")
+        if rate is not None: settings.append(f"train.lr={self._rate(model, rate, times)}")
         if self.comparison.budget is not None: settings.append(f"train.stop={self._steps(model, times)} steps")
         return One(model, rate, seed, override.apply(self.equals[model].spec, tuple(map(parse_override, settings))))
 
+    def _rate(self, model: str, rate: float, times: Mapping[str, Times]) -> str:
+        """The formula of the train block, scaled so that its highest rate is this one. Raises PlaitError where it has none above 0."""
+        recipe = self.made[model].recipe
+        if recipe.lr.constant: return repr(rate)
+        highest = recipe.lr.highest(self._steps(model, times))
+        if not highest > 0: raise error("E0642", f"the rate of {model} is nowhere above 0, and cannot be scaled", recipe.keys.get("lr"),
+                                        help="lr = cosine(1e-3, 1e-4, 100)")
+        factor, text = rate / highest, expression(recipe.lr.expression)
+        return text if factor == 1 else f"{factor!r} * ({text})"
+
     def _steps(self, model: str, times: Mapping[str, Times]) -> int:
-        """Of the budget. Raises PlaitError where it has room for none."""
+        """Of a run. Raises PlaitError where the budget has room for none."""
         budget = self.comparison.budget
-        assert budget is not None
+        if budget is None: return Stop(self.made[model].recipe, self.made[model].dataset).planned or 0
         if budget.unit == "steps": return int(budget.amount)                                        # type: ignore[arg-type]
         found = int(60 * float(budget.amount) / times[model].median)                                # type: ignore[arg-type]
         if found: return found

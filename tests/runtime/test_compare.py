@@ -15,7 +15,10 @@ from plait.compiler.costs.params import params
 from plait.compiler.equal import Equal, equal
 from plait.compiler.expand import expand
 from plait.dsl.errors import PlaitError
+from plait.dsl.parser import parse_expression
 from plait.runtime.comparison import Comparison, Fit, comparison
+from plait.runtime.folder import rows
+from plait.runtime.formula import Formula, Scope
 from plait.runtime.laboratory.compare import Experiment
 from plait.runtime.laboratory.outcome import Compared, Patience, Point, Trained, curve
 from plait.runtime.laboratory.turns import Times
@@ -255,6 +258,30 @@ def test_a_full_disk_points_to_the_whole_experiment(spec, tmp_path, monkeypatch,
 def test_rates_that_are_nearly_alike_are_two_runs(spec, tmp_path):
     found = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(0.1234567, 0.12345678), budget=Amount(2, "steps"))).run()
     assert len({r.folder for r in found.runs}) == 2
+
+
+def test_a_schedule_is_scaled_to_the_rates_that_are_tried(spec, tmp_path):
+    """Half of cosine(2e-2, 2e-3, 2), which is at its highest at step 2; and itself. At step 1 half of that; at the last step the floor."""
+    spec.write_text(spec.read_text().replace("lr = 1e-2", "lr = cosine(2e-2, 2e-3, 2)"))
+    runs = experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(1e-2, 2e-2))).run().runs
+    rates = [[r["lr"] for r in rows(run.folder) if r["split"] == "train"] for run in runs]
+    assert [[x[0], x[1], x[-1]] for x in rates] == [pytest.approx([5e-3, 1e-2, 1e-3]), pytest.approx([1e-2, 2e-2, 2e-3])]
+
+
+def test_a_rate_that_is_nowhere_above_0_cannot_be_scaled(spec, tmp_path):
+    spec.write_text(spec.read_text().replace("lr = 1e-2", "lr = 0 * step"))
+    with pytest.raises(PlaitError) as wrong: experiment(spec, tmp_path / "x", Comparison(models=("second",), rates=(1e-2,))).run()
+    assert "nowhere above 0" in wrong.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize("formula, highest", [
+    ("cosine(1e-3, 1e-4, 100)", 1e-3), ("cosine(floor = 0, peak = 3, warmup = 999)", 3), ("2 * cosine(1e-3, 1e-4, 100)", 2e-3),
+    ("cosine(3, 0, 3000)", 1.0),                              # cut off by its end: a third of the way up
+    ("min(step ^ -0.5, step * 100 ^ -1.5)", 0.1),             # Vaswani et al. 2017, section 5.3, without the width: at the warm-up's end
+    ("1 / (step - 1)", 1.0), ("7", 7)])
+def test_the_highest_rate_of_a_schedule(formula, highest):
+    """Of 1,000 steps; where it is not defined, it is passed over."""
+    assert Formula(parse_expression(formula, "lr"), Scope({})).highest(1000) == pytest.approx(highest)
 
 
 def test_another_run_in_the_place_of_one(spec, tmp_path):
