@@ -1,7 +1,7 @@
 """Five models of one size on one small corpus: what a step costs, and the steps and seconds to each model's own minimum. After "Comparing
 by steps favoured the transformer".
 
-    PLAIT_DATA=FOLDER python examples/five_way/study.py    # some 50 minutes on two cores; `--short` runs a small form of it
+    PLAIT_DATA=FOLDER python examples/five_way/study.py    # some 70 minutes on two cores; `--short` runs a small form of it
 
 FOLDER/part13/part13-corpus.txt is the corpus, which is not part of this project. Results go to examples/five_way/result/, runs to
 examples/five_way/runs/; what is there already is not made again. Nothing else may run while step times are measured, in the beginning."""

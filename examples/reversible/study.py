@@ -1,6 +1,6 @@
 """Learning with reversible layers and without: figure 3 (right) of the Reformer paper, small.
 
-    python examples/reversible/study.py            # some 15 minutes on two cores; `--short` runs a small form of it in a minute
+    python examples/reversible/study.py            # some 35 minutes on two cores; `--short` runs a small form of it in a minute
 
 Results go to examples/reversible/result/, runs to examples/reversible/runs/; what is there already is not made again."""
 from __future__ import annotations

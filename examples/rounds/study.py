@@ -1,6 +1,6 @@
 """Quality against the rounds of hashing, on text: figure 4 of the Reformer paper, small.
 
-    python examples/rounds/study.py            # some 20 minutes on two cores; `--short` runs a small form of it in a minute
+    python examples/rounds/study.py            # some 25 minutes on two cores; `--short` runs a small form of it in a minute
 
 Results go to examples/rounds/result/, runs to examples/rounds/runs/; what is there already is not made again."""
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Learning with queries of their own and with queries that are the keys: figure 3 (left) of the Reformer paper, small.
 
-    python examples/shared_qk/study.py            # some 15 minutes on two cores; `--short` runs a small form of it in a minute
+    python examples/shared_qk/study.py            # some 8 minutes on two cores; `--short` runs a small form of it in a minute
 
 Results go to examples/shared_qk/result/, runs to examples/shared_qk/runs/; what is there already is not made again."""
 from __future__ import annotations
