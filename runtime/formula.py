@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from plait.dsl.errors import Diagnostic
@@ -56,14 +56,30 @@ class Formula:
                        for x in _within(self.expression))
 
     def highest(self, last: int) -> float:
-        """The highest rate of a schedule of so many steps; of a formula of one's own over 10,000 of them at most. 0 where it has none."""
-        e = self.expression
-        if isinstance(e, Call) and e.name == "cosine":
-            peak, _, warmup = (float(value(_cosine_arguments(e)[name], self.scope)) for name in COSINE)
-            if warmup < last: return peak
-        rates = (self(1 + (last - 1) * k // max(1, MOST - 1), last) for k in range(MOST)) if last > MOST else (
-            self(s, last) for s in range(1, last + 1))
-        return max((r for r in rates if math.isfinite(r)), default=0.0)
+        """The highest rate of a schedule of so many steps; 0 where it has none. Of more than 10,000 steps not all are looked at, but all
+        about the highest of those that are."""
+        def rate(step: int) -> float:
+            found = self(step, last)
+            return found if math.isfinite(found) else -math.inf
+        apart = -(-last // MOST)
+        top = max((*range(1, last + 1, apart), last), key=rate)
+        return max(0.0, *(rate(s) for s in range(max(1, top - apart), min(last, top + apart) + 1)))
+
+    def with_numbers(self) -> Expr:
+        """The expression with the values of its dims and lets in place of their names."""
+        return _valued(self.expression, self.scope)
+
+
+def _valued(e: Expr, scope: Scope) -> Expr:
+    if isinstance(e, Name) and e.name in scope.names:
+        found = Fraction(scope.names[e.name])                 # what a float is, exactly
+        top, bottom = (Number(x, str(x), e.span) for x in (found.numerator, found.denominator))
+        if isinstance(scope.names[e.name], float): return Number(found, repr(scope.names[e.name]), e.span)
+        return top if found.denominator == 1 else Binary("/", top, bottom, e.span)
+    if isinstance(e, Unary): return replace(e, operand=_valued(e.operand, scope))
+    if isinstance(e, Binary): return replace(e, left=_valued(e.left, scope), right=_valued(e.right, scope))
+    if isinstance(e, Call): return replace(e, arguments=tuple(replace(a, value=_valued(a.value, scope)) for a in e.arguments))
+    return e
 
 
 def _within(e: Expr) -> Iterator[Expr]:

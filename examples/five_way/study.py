@@ -32,7 +32,8 @@ def main(short: bool = False) -> None:
         plait.compare(SPEC, set=data, out=HERE / "runs", results=HERE / "result")
         return
     plait.bench(SPEC, lengths=[8, 16], batch=2, rounds=2, against="transformer", python_loop=True, compile=False)
-    data = {"train.data": 'text("builtin:python_docs", tokens = characters, split = (0.05, 0.01))', "n": 16, "train.batch": "2 sequences"}
+    data = {"train.data": 'text("builtin:python_docs", tokens = characters, split = (0.05, 0.01))', "n": 16, "train.batch": "2 sequences",
+            "V": 103}                                         # the symbols of that text
     with tempfile.TemporaryDirectory() as folder:
         plait.compare(SPEC, models=["gru", "transformer"], set=data, seeds=[1], budget="5 steps", out=Path(folder) / "runs", rounds=2,
                       compile=False)

@@ -72,6 +72,8 @@ class Experiment:
         data = {m: record.data_facts(p.dataset) for m, p in made.items()}
         times = self._measured(made, data) if kept is None else self._as_before(kept, data)
         self.say(f"the experiment is in {self.folder}; `plait compare {self.folder}` goes on with it where it is stopped")
+        for model in made:
+            for rate in self.comparison.rates: self._rate(model, rate, times)      # what cannot be scaled is told before the first run
         found: list[Trained] = []
         seeds = self.comparison.seeds or (next(iter(made.values())).recipe.seed,)
         self._tell_how_long(times, max(1, len(self.comparison.rates)) + len(seeds) - 1)
@@ -171,8 +173,8 @@ class Experiment:
         highest = recipe.lr.highest(self._steps(model, times))
         if not highest > 0: raise error("E0642", f"the rate of {model} is nowhere above 0, and cannot be scaled", recipe.keys.get("lr"),
                                         help="lr = cosine(1e-3, 1e-4, 100)")
-        factor, text = rate / highest, expression(recipe.lr.expression)
-        return text if factor == 1 else f"{factor!r} * ({text})"
+        text = expression(recipe.lr.with_numbers())            # a setting goes into every train block, and names may be one model's
+        return text if rate == highest else f"{rate!r} / {highest!r} * ({text})"
 
     def _steps(self, model: str, times: Mapping[str, Times]) -> int:
         """Of a run. Raises PlaitError where the budget has room for none."""

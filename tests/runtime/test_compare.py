@@ -274,14 +274,29 @@ def test_a_rate_that_is_nowhere_above_0_cannot_be_scaled(spec, tmp_path):
     assert "nowhere above 0" in wrong.value.diagnostics[0].message
 
 
-@pytest.mark.parametrize("formula, highest", [
-    ("cosine(1e-3, 1e-4, 100)", 1e-3), ("cosine(floor = 0, peak = 3, warmup = 999)", 3), ("2 * cosine(1e-3, 1e-4, 100)", 2e-3),
-    ("cosine(3, 0, 3000)", 1.0),                              # cut off by its end: a third of the way up
-    ("min(step ^ -0.5, step * 100 ^ -1.5)", 0.1),             # Vaswani et al. 2017, section 5.3, without the width: at the warm-up's end
-    ("1 / (step - 1)", 1.0), ("7", 7)])
-def test_the_highest_rate_of_a_schedule(formula, highest):
-    """Of 1,000 steps; where it is not defined, it is passed over."""
-    assert Formula(parse_expression(formula, "lr"), Scope({})).highest(1000) == pytest.approx(highest)
+@pytest.mark.parametrize("formula, last, highest", [
+    ("cosine(1e-3, 1e-4, 100)", 1000, 1e-3), ("cosine(floor = 0, peak = 3, warmup = 999)", 1000, 3),
+    ("2 * cosine(1e-3, 1e-4, 100)", 1000, 2e-3), ("cosine(3, 0, 3000)", 1000, 1.0),             # cut off a third of the way up
+    ("cosine(1e-3, 1e-2, 100)", 1000, 1e-2), ("cosine(0, 1e-3, 0)", 1000, 1e-3),                # a floor above the peak: at the end
+    ("cosine(1e-3 * min(1, step / 2), 1e-4, 2)", 1000, 1e-3), ("-cosine(1, 0, 5)", 1000, 0.0),
+    ("min(step ^ -0.5, step * 100 ^ -1.5)", 1000, 0.1),       # Vaswani et al. 2017, section 5.3, without the width: at the warm-up's end
+    ("min(step ^ -0.5, step * 64 ^ -1.5)", 1_000_000, 1 / 8), ("cosine(1e-3, 1e-4, 4321)", 1_000_000, 1e-3),
+    ("1 / (step - 1)", 1000, 1.0), ("7", 1000, 7)])
+def test_the_highest_rate_of_a_schedule(formula, last, highest):
+    """Where it is not defined, it is passed over."""
+    assert Formula(parse_expression(formula, "lr"), Scope({})).highest(last) == pytest.approx(highest)
+
+
+def test_names_of_one_model_do_not_come_into_the_train_block_of_another(spec, tmp_path):
+    """Each has a train block, whose schedule has a let of its model: what a run keeps is a spec without mistakes."""
+    head, block = spec.read_text().split("train {")
+    for model, top in (("first", "2e-2"), ("second", "1 / 50")):
+        head = head.replace(f"model {model} {{", f"model {model} {{ let top_of_{model} = {top}")
+        head += f"train {model} {{" + block.replace("lr = 1e-2", f"lr = cosine(top_of_{model}, 2e-3, 2)")
+    spec.write_text(head)
+    for made in experiment(spec, tmp_path / "x", Comparison(rates=(1e-2,))).run().runs:
+        assert CliRunner().invoke(app, ["check", str(made.folder / "spec.plait")]).exit_code == 0
+        assert [r["lr"] for r in rows(made.folder) if r["split"] == "train"][1] == pytest.approx(1e-2)
 
 
 def test_another_run_in_the_place_of_one(spec, tmp_path):
