@@ -45,7 +45,7 @@ def kept(joint: Joint, target: Target) -> Iterator[Kept]:
             (maker, out), again = _maker(n, k), lying.get(v, sp.S.Zero) * v.size / v.axes[0].size if v in lying else sp.S.Zero
             each: sp.Expr = sp.Integer(4 if _sum_of_row(maker, out) else width(v, target))
             if maker.op == Reduce("argmax", getattr(maker.op, "over", ())) and isinstance(n.op, Loop | Reduce):
-                each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if n.name == "invert" else each
+                each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if _inverts(n, k) else each
                 decided.add(maker.at)
             yield Kept(maker, (joint.elements(v) - again) * each)
     yield from _beside(joint.graph, ())
@@ -61,16 +61,22 @@ def _small(choice: Node) -> sp.Expr:
 
 
 def _choices(joint: Joint) -> dict[Value, sp.Expr]:
-    """Stacks of what was chosen in the trips of a reversible loop → bytes of an element; 0, where another stack has the same."""
+    """Stacks of what was chosen in the trips of reversible loops, inside loops too → bytes of an element; 0, where another stack has the
+    same."""
     found: dict[Value, sp.Expr] = {}
-    decided: set[str] = set()
-    for n in joint.graph.nodes:
-        if not isinstance(n.op, Loop) or n.name != "invert" or n.phase != "forward": continue
-        for k, v in enumerate(n.outs):
-            maker, _ = _maker(n, k)
-            if v not in joint.saved or maker.op != Reduce("argmax", getattr(maker.op, "over", ())): continue
-            found[v] = sp.Integer(0) if maker.at in decided else _small(maker)
-            decided.add(maker.at)
+
+    def look(g: Graph, kept: set[Value]) -> None:
+        decided: set[str] = set()
+        for n in g.nodes:
+            if not isinstance(n.op, Loop) or n.phase == "backward": continue
+            for k, v in enumerate(n.outs):
+                maker, _ = _maker(n, k)
+                if v not in kept or not _inverts(n, k) or maker.op != Reduce("argmax", getattr(maker.op, "over", ())): continue
+                found[v] = sp.Integer(0) if maker.at in decided else _small(maker)
+                decided.add(maker.at)
+            look(n.op.body, set(n.op.body.outs))
+
+    look(joint.graph, set(joint.saved))
     return found
 
 
@@ -93,6 +99,14 @@ def _maker(n: Node, k: int) -> tuple[Node, int]:
     if n.body is None or isinstance(n.op, Region): return n, k
     out = n.body.outs[k]
     return next((_maker(m, j) for m in n.body.nodes for j, v in enumerate(m.outs) if v == out), (n, k))
+
+
+def _inverts(n: Node, k: int) -> bool:
+    """Does result k come out of a reversible loop, this one or one inside it?"""
+    if n.body is None or isinstance(n.op, Region): return False
+    if n.name == "invert": return True
+    out = n.body.outs[k]
+    return next((_inverts(m, j) for m in n.body.nodes for j, v in enumerate(m.outs) if v == out), False)
 
 
 def _sum_of_row(n: Node, k: int) -> bool:
