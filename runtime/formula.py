@@ -56,14 +56,16 @@ class Formula:
                        for x in _within(self.expression))
 
     def highest(self, last: int) -> float:
-        """The highest rate of a schedule of so many steps; 0 where it has none. Of more than 10,000 steps not all are looked at, but all
-        about the highest of those that are."""
+        """The highest rate of a schedule of so many steps; 0 where it has none. Of more than 10,000 steps some are looked at, then those
+        about the highest of them."""
         def rate(step: int) -> float:
             found = self(step, last)
             return found if math.isfinite(found) else -math.inf
-        apart = -(-last // MOST)
-        top = max((*range(1, last + 1, apart), last), key=rate)
-        return max(0.0, *(rate(s) for s in range(max(1, top - apart), min(last, top + apart) + 1)))
+        first, end = 1, last
+        while (apart := -(-(end - first + 1) // MOST)) > 1:
+            top = max((*range(first, end, apart), end), key=rate)
+            first, end = max(first, top - apart), min(end, top + apart)
+        return max(0.0, *map(rate, range(first, end + 1)))
 
     def with_numbers(self) -> Expr:
         """The expression with the values of its dims and lets in place of their names."""

@@ -37,19 +37,23 @@ def kept(joint: Joint, target: Target) -> Iterator[Kept]:
     """What forward makes and a later phase reads, each storage once, and what kernels and loops keep beside it."""
     saved, lying = set(joint.saved), _elsewhere(joint)
     coded = {k.node.at for k in _beside(joint.graph, ())}         # their kernel keeps what it chose in a form of its own
-    decided: set[str] = set()
+    choices, decided = _choices(joint), set[str]()
     for n in joint.graph.nodes:
         within = {k for k, j in _last(n).items() if n.outs[j] in saved}
         for k, v in enumerate(n.outs):
             if v not in saved or k in within: continue
             (maker, out), again = _maker(n, k), lying.get(v, sp.S.Zero) * v.size / v.axes[0].size if v in lying else sp.S.Zero
             each: sp.Expr = sp.Integer(4 if _sum_of_row(maker, out) else width(v, target))
-            if maker.op == Reduce("argmax", getattr(maker.op, "over", ())) and isinstance(n.op, Loop | Reduce):
-                each = sp.Integer(0) if maker.at in coded | decided else _small(maker) if _inverts(n, k) else each
+            if v in choices: each = choices[v]
+            elif _chooses(maker) and isinstance(n.op, Loop | Reduce):
+                if maker.at in coded | decided: each = sp.Integer(0)
                 decided.add(maker.at)
             yield Kept(maker, (joint.elements(v) - again) * each)
     yield from _beside(joint.graph, ())
     yield from _operands(joint, saved)
+
+
+def _chooses(n: Node) -> bool: return n.op == Reduce("argmax", getattr(n.op, "over", ()))
 
 
 def _small(choice: Node) -> sp.Expr:
@@ -71,7 +75,7 @@ def _choices(joint: Joint) -> dict[Value, sp.Expr]:
             if not isinstance(n.op, Loop) or n.phase == "backward": continue
             for k, v in enumerate(n.outs):
                 maker, _ = _maker(n, k)
-                if v not in kept or not _inverts(n, k) or maker.op != Reduce("argmax", getattr(maker.op, "over", ())): continue
+                if v not in kept or not _inverts(n, k) or not _chooses(maker): continue
                 found[v] = sp.Integer(0) if maker.at in decided else _small(maker)
                 decided.add(maker.at)
             look(n.op.body, set(n.op.body.outs))
@@ -263,7 +267,7 @@ class _Walk:
         for n in g.nodes:
             for v in n.ins: read.setdefault(v, []).append(n)
         for n in reversed(g.nodes):
-            if (n.at, "argmax") not in self.sure or n.op == Reduce("argmax", getattr(n.op, "over", ())) or n.outs[0] in g.outs: continue
+            if (n.at, "argmax") not in self.sure or _chooses(n) or n.outs[0] in g.outs: continue
             users = read.get(n.outs[0], [])
             if users and all(isinstance(m.op, Reduce) and m.op.fn == "argmax" or m.outs[0] in found for m in users): found.update(n.outs)
         return found

@@ -63,6 +63,7 @@ class Experiment:
         self.costs = costs
         self.equals: dict[str, Equal] = {}
         self.made: dict[str, Prepared] = {}
+        self.formulas: dict[tuple[str, float], str] = {}
 
     def run(self) -> Compared:
         """Makes what is missing. Raises PlaitError where a model cannot be trained, and where the folder holds another experiment."""
@@ -72,8 +73,7 @@ class Experiment:
         data = {m: record.data_facts(p.dataset) for m, p in made.items()}
         times = self._measured(made, data) if kept is None else self._as_before(kept, data)
         self.say(f"the experiment is in {self.folder}; `plait compare {self.folder}` goes on with it where it is stopped")
-        for model in made:
-            for rate in self.comparison.rates: self._rate(model, rate, times)      # what cannot be scaled is told before the first run
+        self.formulas = {(m, rate): self._formula(m, rate, times) for m in made for rate in self.comparison.rates}
         found: list[Trained] = []
         seeds = self.comparison.seeds or (next(iter(made.values())).recipe.seed,)
         self._tell_how_long(times, max(1, len(self.comparison.rates)) + len(seeds) - 1)
@@ -162,11 +162,11 @@ class Experiment:
 
     def _one(self, model: str, rate: float | None, seed: int, times: Mapping[str, Times]) -> One:
         settings = [f"train.seed={seed}"]
-        if rate is not None: settings.append(f"train.lr={self._rate(model, rate, times)}")
+        if rate is not None: settings.append(f"train.lr={self.formulas[model, rate]}")
         if self.comparison.budget is not None: settings.append(f"train.stop={self._steps(model, times)} steps")
         return One(model, rate, seed, override.apply(self.equals[model].spec, tuple(map(parse_override, settings))))
 
-    def _rate(self, model: str, rate: float, times: Mapping[str, Times]) -> str:
+    def _formula(self, model: str, rate: float, times: Mapping[str, Times]) -> str:
         """The formula of the train block, scaled so that its highest rate is this one. Raises PlaitError where it has none above 0."""
         recipe = self.made[model].recipe
         if recipe.lr.constant: return repr(rate)

@@ -280,7 +280,7 @@ def test_a_rate_that_is_nowhere_above_0_cannot_be_scaled(spec, tmp_path):
     ("cosine(1e-3, 1e-2, 100)", 1000, 1e-2), ("cosine(0, 1e-3, 0)", 1000, 1e-3),                # a floor above the peak: at the end
     ("cosine(1e-3 * min(1, step / 2), 1e-4, 2)", 1000, 1e-3), ("-cosine(1, 0, 5)", 1000, 0.0),
     ("min(step ^ -0.5, step * 100 ^ -1.5)", 1000, 0.1),       # Vaswani et al. 2017, section 5.3, without the width: at the warm-up's end
-    ("min(step ^ -0.5, step * 64 ^ -1.5)", 1_000_000, 1 / 8), ("cosine(1e-3, 1e-4, 4321)", 1_000_000, 1e-3),
+    ("min(step ^ -0.5, step * 64 ^ -1.5)", 1_000_000, 1 / 8), ("cosine(1e-3, 1e-4, 4321)", 10**9, 1e-3),
     ("1 / (step - 1)", 1000, 1.0), ("7", 1000, 7)])
 def test_the_highest_rate_of_a_schedule(formula, last, highest):
     """Where it is not defined, it is passed over."""
