@@ -79,7 +79,7 @@ def test_a_reversible_copy_adds_its_buckets_and_its_gradients_to_the_peak(times)
     peak = memory.peak(s.joint, s.target)
     gradients = 4 * (2 * 2 * 32 + 3 * (32 * 32 + 32) + 2 * 32 * 64 + 64 + 32)
     buckets = 2 * 3 * 4 * 4096
-    assert [at(peak, L + 1) - at(peak, L) for L in (3, 4, 8)] == [times * buckets + gradients] * 3
+    assert [at(peak, L + 1) - at(peak, L) for L in (3, 8, 1000)] == [times * buckets + gradients] * 3
     assert buckets <= (at(s.saved(), 4) - at(s.saved(), 3)) / times <= buckets + 8              # and what it kept of the number of its trip
 
 
